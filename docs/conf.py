@@ -95,9 +95,10 @@ def each_by_itself(section):  # type: ignore[no-untyped-def]
 
 
 def mend_sections(app, what, name, obj, options, lines):  # type: ignore[no-untyped-def]
-    """Drop a class's list of methods, which the page shows below; take attributes one by one."""
+    """Drop a class's lists of what the page shows below; take attributes one by one."""
     text = "\n".join(lines)
     text = re.sub(rf"^Methods{_SECTION}", "", text, flags=re.MULTILINE)
+    text = re.sub(r"^Attributes\n-+\n(?:\w+(?:, \w+)*\n)+(?=\n)", "", text, flags=re.MULTILINE)
     text = re.sub(rf"^Attributes{_SECTION}", each_by_itself, text, flags=re.MULTILINE)
     lines[:] = text.split("\n")
 

@@ -1,10 +1,9 @@
 """A model-free evaluator of the bias from transient and recurrent states.
 
 The system of seminorm LSTD approximators of Dewanto & Gallagher (arXiv:2204.04324).
-`SeminormLSTDAgent` is the evaluator. `PolicyIteration` improves policies by what it evaluates. The
-rest are features, distances, backups and results, trials to give it, a wrapper that makes episodic
-environments continuing, the base of all errors, and the warning of a fit that may be
-far off.
+`SeminormLSTDAgent` is the evaluator, and `PolicyIteration` improves policies by its values. The
+rest are features, distances, backups, results, trials to hand in, a wrapper that makes episodic
+environments continuing, the base of all errors, and the warning of an unreliable fit.
 """
 
 from importlib import import_module
@@ -12,19 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lstd_agent.public import *  # noqa: F403
-    from lstd_agent.public import __all__ as __all__
 
 
 def __getattr__(name: str) -> Any:
     # The first use of a public name imports all: `unichain` must be able to stop before.
-    public = import_module("lstd_agent.public")
     names = globals()
-    names["__all__"] = public.__all__
-    names.update({each: getattr(public, each) for each in public.__all__})
+    public = {each: found for each, found in vars(_public()).items() if each[0] != "_"}
+    names.update(public, __all__=sorted(public))
     if name not in names:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return names[name]
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *import_module("lstd_agent.public").__all__})
+    return sorted({*globals(), *vars(_public())})
+
+
+def _public() -> Any:
+    return import_module("lstd_agent.public")

@@ -1,6 +1,6 @@
 """`SeminormLSTDAgent`: the model-free evaluator, from trials to calibrated values.
 
-trials → statistics → neighbourhoods → references → weights → offsets → values: Algorithm
+trials → rows → neighbourhoods → references → weights → offsets → values: Algorithm
 ``training_nbwpval`` of the paper. The agent holds the options, a collector of trials, and the
 latest `Fit`.
 """
@@ -19,15 +19,13 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lstd_agent.actions.evidence import ActionEvidence
-from lstd_agent.actions.pair_rows import PairFeatures
+from lstd_agent.actions.evidence import ActionEvidence, CountedEvidence, VectorEvidence
+from lstd_agent.actions.pair_equations import PairFeatures
 from lstd_agent.arrays import BoolArray, FloatArray
 from lstd_agent.backups import WantedBackup
 from lstd_agent.diagnostics import Diagnostics
 from lstd_agent.errors import FitWarning, InvalidInputError, NotFittedError, check_choice
-from lstd_agent.features.parameters import same_features
-from lstd_agent.features.standardized import Standardized
-from lstd_agent.features.tables import Features
+from lstd_agent.features.tables import Features, Standardized, same_features
 from lstd_agent.fit import Comparison, Fit
 from lstd_agent.fit_checks import (
     check_own_trials,
@@ -41,8 +39,7 @@ from lstd_agent.packing import read, refusing, write
 from lstd_agent.persistence import MAKERS, SavedAgent
 from lstd_agent.plotting import draw
 from lstd_agent.rows.counts import CountRows
-from lstd_agent.rows.kept import TrialRows
-from lstd_agent.rows.of_trials import rows_of
+from lstd_agent.rows.kept import TrialRows, rows_of
 from lstd_agent.summary import describe
 from lstd_agent.system.approximators import Neighborhood, System
 from lstd_agent.system.distances import MMD, DistanceName, DistributionDistance
@@ -50,15 +47,13 @@ from lstd_agent.system.minimizer import DEFAULT_RCOND
 from lstd_agent.system.neighborhoods import SearchName
 from lstd_agent.system.references import RuleName
 from lstd_agent.system.selection import Choice
-from lstd_agent.trials.batches import DEFAULT_MAX_BYTES
 from lstd_agent.trials.collect import AnyEnv, Request
 from lstd_agent.trials.counts import CountsLike, TransitionCounts
 from lstd_agent.trials.encoding import Encoding, ObservationKind
-from lstd_agent.trials.exploration import Explore
 from lstd_agent.trials.kept import KeptTrials
-from lstd_agent.trials.policies import Policy
-from lstd_agent.trials.shards import EnvSource
-from lstd_agent.trials.store import Termination, TrialStore
+from lstd_agent.trials.policies import Explore, Policy
+from lstd_agent.trials.store import DEFAULT_MAX_BYTES, Termination, TrialStore
+from lstd_agent.trials.workers import EnvSource
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -73,122 +68,73 @@ class SeminormLSTDAgent:
     features : array_like, builder, callable or transformer
         State features; see `lstd_agent.features.tables` and `lstd_agent.features.vectors`.
     n_anchors : int, None or "auto"
-        Wanted number of neighbourhoods (at most); None is one for each timestep. ``"auto"`` fits
-        1, 2, 4 and 8, and takes the fewest that predict held-out trials as well as any.
+        Largest number of neighbourhoods; None is one for each timestep. ``"auto"`` fits 1, 2, 4
+        and 8, and takes the fewest that predict held-out trials as well as any.
     anchors : array_like of int, optional
-        The anchors themselves, instead of a search. ``search="exact"`` places none after half of
-        the timesteps, so that the last neighbourhood holds the whole tail.
+        The anchors themselves, instead of a search.
     search : {"exact", "doubling"}
-        How the anchors are searched for: as close to the wanted number as can be got, or as in
-        the paper, which may jump past it (`lstd_agent.system.neighborhoods.find_anchors`).
+        How anchors are searched for: as close to the wanted number as possible, none after half of
+        the timesteps; or as in the paper, which may jump past the number
+        (`lstd_agent.system.neighborhoods.find_anchors`).
     distance : {"mmd", "tv", "ot"}, MMD or callable
-        Between the state distributions of two timesteps, for the anchor search. A callable
-        gets two distributions (S,). Vector observations have the linear MMD only, by default
-        with a kernel of ``width="median"``. ``"mmd"`` is that of the stored trials; of counts
-        that were added without any it is the total variation, and `summary` says so.
+        Between the state distributions (S,) of two timesteps, for the search. Vector observations
+        have the linear MMD only, by default of ``width="median"``. Counts that were added without
+        trials have no ``"mmd"``: they take the total variation, and `summary` says so.
     calibration : {"linked", "references"}
-        How the neighbourhoods' values are tied together: solved backwards in time (see
-        `lstd_agent.system.linked`), or by reference states as in the paper.
+        How values of neighbourhoods are tied together: solved backwards in time
+        (`lstd_agent.system.linked`), or by reference states as in the paper.
     reference : {"occupancy", "most_common"}
         Rule for reference states, where there are any; the second is the paper's.
     tail : {"window", "settled"}
-        Whether the last neighbourhood is fitted to all its timesteps, or to their second half
-        only, with ``calibration="references"``; see `average_reward`.
+        With ``calibration="references"``: whether the last neighbourhood is fitted to all its
+        timesteps or to their second half.
     backup : {"auto", "one_step", "model"}, MultiStep or LambdaReturn
-        How far targets run before they bootstrap (see `lstd_agent.backups`).
-        ``"auto"`` chooses by the data, from what predicts held-out trials best (see
-        `lstd_agent.system.selection`); with reference states it is one step. ``"model"`` fits
-        the values of the transitions of all timesteps, of Discrete observations only, which it
-        takes to be Markov states (see `lstd_agent.system.model`).
+        How far targets run before they bootstrap (`lstd_agent.backups`). ``"auto"`` takes what
+        predicts held-out trials best (`lstd_agent.system.selection`), and one step with reference
+        states. ``"model"`` assumes that Discrete observations are Markov states
+        (`lstd_agent.system.model`).
     gain : float or None
-        None estimates it from the second half of all timesteps (`lstd_agent.system.gain`). Per
-        unit of time, where steps have durations; else per timestep.
+        Reward per timestep, or per unit of time where steps have durations. None estimates it from
+        the second half of all timesteps (`lstd_agent.system.gain`).
     on_termination : {"raise", "absorb"}
-        What a trial that terminates is: an error, since this method is for continuing tasks, or
-        one that stays, without reward, in a terminal state whose features and value are 0.
+        A trial that terminates is an error, since this method is for continuing tasks; or it stays,
+        without reward, in a terminal state whose features and value are 0.
     rcond : float
         Relative cutoff of the pseudoinverses (`lstd_agent.system.minimizer.minimize`). With
         Discrete observations, values from 1e-12 to 1e-8 give the same result, unless a
-        neighbourhood's ``condition`` approaches 1/rcond: then its samples hardly determine the
-        values, and fewer features or wider neighbourhoods help.
+        neighbourhood's ``condition`` approaches 1/rcond: then use fewer features or wider
+        neighbourhoods.
     n_stored_trials : int
-        How many counted trials to keep whole, rewards included, for the distance that pairs
-        trials and for returns of starts. Which they are does not depend on the order in which
-        trials come.
+        How many counted trials to keep whole, for the distance between trials and for returns of
+        starts. The order in which trials come does not decide which are kept.
     n_batches : int
-        In how many batches to deal the trials, for `standard_errors`: 1 for no errors, or at least
-        10; 2 to 9 mean 10, because the error of few batches is itself uncertain. Counts take at
-        most one number for each visited (batch, timestep, transition). Standard errors fit the
-        system again without each batch; of 10⁵ tiles each such fit takes about half as long as the
-        first, so that fewer batches there cost less.
+        Into how many batches trials are dealt, for `standard_errors`: 1 for no errors, or at least
+        10; 2 to 9 mean 10, because the error of few batches is itself uncertain. Each batch costs
+        memory for its counts, and a fit without its trials.
     observations : {"auto", "counted", "vectors"}
         How observations are kept: ``"auto"`` counts those of finite spaces (Discrete ones, and
         others of at most 10,000 elements), and keeps all others as vectors.
     max_bytes : int
-        How much memory trials of vectors may take; beyond it they are held in temporary files.
+        Memory that trials of vectors may take; beyond it they are held in temporary files.
     standardize : bool
-        Shorthand for ``Standardized(features)``: functions of standardized observations, whose
-        mean and deviation are measured on the samples and kept in files.
+        Shorthand for ``Standardized(features)``.
 
     Attributes
     ----------
     collector : TrialStore
-        Holds the trials, and how their observations are encoded.
-    options : dict
-        What the agent was made with.
-    n_trials : int
-        How many are finished.
-    counts, kept_trials : TransitionCounts, KeptTrials
-        All trials, where observations are counted, and where they are kept as they came.
-    system_, neighborhoods_ : System, list of Neighborhood
-        The fitted system of approximators, and its parts in order of time.
-    gain_, start_bias_ : float
-        The gain used by the fit, given or estimated, and what a trial earns above it in all.
-    gain_error_, start_bias_error_ : float
-        Their standard errors.
-    backup_ : Choice
-        The backup used by the fit, and what was tried.
-    main_reference_ : observation or None
-        Where the value is 0.
-
-    Methods
-    -------
-    paper(features, n_anchors)
-        An agent with exactly the paper's choices.
-    average_reward(features), transient(features), stepwise(features)
-        The special cases: LSTD of the steady state, of tasks that end, and of each timestep.
-    collect(env, policy, n_trials, t_max, seed)
-        Run trials in an environment.
-    attach(env, policy), act(observation), observe(t, observation, reward, next_observation)
-        Begin a loop of one's own, ask for actions in it, and record its transitions.
-    end_trial(), drop_trial()
-        Finish its trial, or forget it.
-    add(data), merge(other), add_trials(observations, rewards)
-        Take trials that somebody else has collected, counted or as they were logged.
-    use_features(features), reset()
-        Use other features, of the trials so far too; forget all trials and fits.
-    fit(), predict(observations, t)
-        Fit the system to all trials so far; calibrated relative values.
-    standard_errors(observations, t), coverage(observations, t), determined(observations, t)
-        How far off they may be, how well they were seen, and whether samples determine them.
-    action_values(observations, t), action_standard_errors(observations)
-        What actions are worth, under any policy, and how far off that may be.
-    action_coverage(observations)
-        How many transitions tell of each action.
-    compare(a, b, t, by)
-        A difference of values, or of what trials from two starts earned, with its standard error.
-    diagnostics(), summary(), plot()
-        How far the fit may be relied on; an account of it as text, and as a figure.
-    candidate(index)
-        The observation of a candidate reference state.
-    save(path), load(path)
-        Write a file, and read it.
+        The trials, and how their observations are encoded.
 
     Notes
     -----
-    Source: Algorithm ``training_nbwpval`` and section ``approxbias``; the calibration by default
-    is ours. Methods that change the agent return it, so that calls can be chained. Whatever is
-    asked of the fit raises `NotFittedError` before `fit`.
+    Trials come by `collect`; by a loop of one's own (`attach`, `act`, `observe`, `end_trial`,
+    `drop_trial`); or from elsewhere (`add`, `add_trials`, `merge`). After `fit`, answers are
+    `predict`, `standard_errors`, `coverage`, `determined`, `compare` and `action_values`; the fit
+    itself is shown by `diagnostics`, `summary`, `plot` and the names that end in ``_``.
+
+    Source: Algorithm ``training_nbwpval`` and section ``approxbias``; the default calibration is
+    ours. Methods that change the agent return it, so that calls can be chained. An argument that
+    does not fit raises `InvalidInputError`, and nothing has changed. Asking for results before
+    `fit` raises `NotFittedError`.
 
     Examples
     --------
@@ -258,14 +204,13 @@ class SeminormLSTDAgent:
         Parameters
         ----------
         features, n_anchors, **options
-            Of the agent.
+            As of the class.
         """
         choices = {
             "search": "doubling",
             "distance": MMD("linear"),
             "calibration": "references",
             "reference": "most_common",
-            "tail": "window",
         }
         return cls(features, n_anchors, **{**choices, **options})
 
@@ -273,15 +218,16 @@ class SeminormLSTDAgent:
     def average_reward(cls, features: Features, **options: Any) -> Self:
         """Average-reward LSTD on p*: one neighbourhood, fitted once the chain has settled.
 
+        It says nothing about transient states.
+
         Parameters
         ----------
         features, **options
-            Of the agent.
+            As of the class.
 
         Notes
         -----
-        Source: Yu & Bertsekas (2009), section II.A; section ``unify_existing``, first case. It
-        says nothing about transient states.
+        Source: Yu & Bertsekas (2009), section II.A; section ``unify_existing``, first case.
         """
         return cls(features, 1, calibration="references", tail="settled", **options)
 
@@ -295,7 +241,7 @@ class SeminormLSTDAgent:
         Parameters
         ----------
         features, **options
-            Of the agent.
+            As of the class.
 
         Notes
         -----
@@ -312,13 +258,13 @@ class SeminormLSTDAgent:
         Parameters
         ----------
         features, **options
-            Of the agent.
+            As of the class.
         """
         return cls(features, None, **options)
 
     @property
     def features(self) -> Features:
-        """State features; of `Standardized` ones, measured as soon as there are trials."""
+        """State features; `Standardized` ones are measured as soon as there are trials."""
         return self.collector.features
 
     @property
@@ -328,12 +274,12 @@ class SeminormLSTDAgent:
 
     @property
     def n_stored_trials(self) -> int:
-        """How many trials' observations to keep."""
+        """How many counted trials are kept whole."""
         return self.collector.n_stored_trials
 
     @property
     def n_batches(self) -> int:
-        """In how many batches to keep the statistics."""
+        """Into how many batches trials are dealt."""
         return self.collector.n_batches
 
     @property
@@ -343,12 +289,12 @@ class SeminormLSTDAgent:
 
     @property
     def max_bytes(self) -> int:
-        """How much memory trials of vectors may take."""
+        """Memory that trials of vectors may take."""
         return self.collector.max_bytes
 
     @property
     def options(self) -> dict[str, Any]:
-        """What it was made with: ``SeminormLSTDAgent(**agent.options)`` is one without trials."""
+        """All options: ``SeminormLSTDAgent(**agent.options)`` is the same agent without trials."""
         return {name: getattr(self, name) for name in signature(SeminormLSTDAgent).parameters}
 
     def collect(
@@ -369,20 +315,20 @@ class SeminormLSTDAgent:
     ) -> Self:
         """Run trials and add them to what has been collected.
 
-        Finished trials stay even if the collection is interrupted: a plain environment's one
-        by one, a vector environment's once all its copies are through, those of workers shard
-        by shard. A step takes ``info["duration"]`` where there is one, and else 1; see `observe`.
+        Finished trials stay even if the collection is interrupted: a plain environment's one by
+        one, a vector environment's once all its copies are through, those of workers shard by
+        shard. A step takes ``info["duration"]`` where there is one, and else 1; see `observe`.
 
         Parameters
         ----------
         env : Env, VectorEnv, str or callable
-            A continuing task. The more copies a vector environment has, the faster. An id, or
-            a picklable function that makes an environment, has the work cut into shards that
+            A continuing task. The more copies a vector environment has, the faster. The trials of
+            an id, or of a picklable function that makes an environment, are cut into shards that
             workers share.
         policy : array_like or callable
             An action a state (S,), action probabilities (S, A), or a function of observations.
         n_trials, t_max : int
-            Number of trials, each over timesteps 0 to t_max. Collecting again must keep t_max.
+            Number of trials, each over timesteps 0 to t_max, the same in every collection.
         seed : int, optional
             The same seed, environment and policy give the same trials.
         batched : bool or None
@@ -390,26 +336,23 @@ class SeminormLSTDAgent:
         progress : bool or None
             Show a progress bar; None shows one on a terminal only.
         workers, executor
-            Processes to start, or the `concurrent.futures.Executor` to use instead; see
-            `lstd_agent.trials.workers.run_tasks`. The result does not depend on them.
+            Processes to start, or the `concurrent.futures.Executor` to use instead. The result
+            does not depend on them.
         shard_size : int, optional
             Trials of a shard; by default at most 50,000, and fewer if that makes 20 shards.
         is_same_policy : bool
             Says that the policy is the one of the trials so far, although it looks like another.
         explore : int, float or callable, optional
-            Of Discrete actions: so many exploratory ones a trial at random timesteps, one with
-            this probability at each timestep, or those of another policy at all of them; always
-            in the first half of a trial only, so that gain and settled tail stay the policy's.
-            They are uniform over the actions that there are (``info["action_mask"]``). Such
-            transitions are left out of the policy's statistics, and serve `action_values`; with 0
-            actions are recorded and none is exploratory.
+            For `action_values`, of Discrete actions: so many exploratory actions a trial at random
+            timesteps; with this probability at each timestep; or another policy at all timesteps.
+            They come in the first half of a trial only, so gain and settled tail stay the policy's,
+            and are uniform over the available actions (``info["action_mask"]``). The policy's
+            statistics leave them out. With 0 actions are recorded and none is exploratory.
 
         Raises
         ------
         TerminationError
-            If a trial terminates, unless that is to be absorbed, or is truncated before ``t_max``.
-        InvalidInputError
-            If an argument does not fit. Then nothing has changed.
+            If a trial terminates, unless ``on_termination="absorb"``, or is truncated early.
         WorkerError
             If workers keep dying.
         """
@@ -427,25 +370,18 @@ class SeminormLSTDAgent:
         batched: bool | None = None,
         is_same_policy: bool = False,
     ) -> Self:
-        """Tell what `observe` will see, and what `act` shall do, in the user's own loop.
+        """Begin a loop of the user's own: set what `observe` sees and what `act` does.
 
         Parameters
         ----------
         env : Env or VectorEnv
             Only its spaces are used.
-        policy : array_like or callable, optional
+        policy, batched, is_same_policy : optional
             As in `collect`.
         t_max : int, optional
             The last timestep of every trial; by default the last one of the first finished trial.
         seed : int, optional
             Of a stochastic policy's draws.
-        batched, is_same_policy : bool
-            As in `collect`.
-
-        Raises
-        ------
-        InvalidInputError
-            If a trial is under way, or an argument does not fit. Then nothing has changed.
         """
         self.collector.attach(env, policy, t_max, seed, batched, is_same_policy)
         return self
@@ -484,8 +420,8 @@ class SeminormLSTDAgent:
         reward : float or array_like, shape (n,)
             Its shape tells a batch from a single trial.
         terminated : bool or array_like, shape (n,)
-            With ``on_termination="absorb"``: whether the trial ended with this transition.
-            What is observed of a trial of the batch after that does not matter.
+            With ``on_termination="absorb"``: whether the trial ended with this transition. Later
+            observations of that trial are ignored.
         duration : float or array_like, shape (n,), optional
             How long the step takes, at least 0; then the gain is reward per unit of time. Either
             all steps of all trials have a duration, or none: each takes 1 then.
@@ -493,11 +429,10 @@ class SeminormLSTDAgent:
         Raises
         ------
         InvalidInputError
-            If the timestep or the observation is not the one that follows the last, or an
-            argument does not fit. Whether the numbers of vectors are finite is looked at when
-            the trial ends.
+            If the timestep or observation does not follow the last, or an argument does not fit.
+            Vectors are checked for finite numbers when the trial ends.
         TerminationError
-            If the trial terminates and that is not to be absorbed.
+            If the trial terminates, unless ``on_termination="absorb"``.
         """
         step = t, observation, reward, next_observation, terminated, duration
         self.collector.loop.observe(*step)
@@ -505,34 +440,23 @@ class SeminormLSTDAgent:
     def end_trial(self) -> None:
         """Finish the trial, or the trials in lockstep, that have been observed up to here.
 
-        The first to finish tells ``t_max``, unless `attach` did. One that terminated may be
-        shorter.
-
-        Raises
-        ------
-        InvalidInputError
-            If it is not as long as the others, or one of its observations does not fit.
+        The first to finish sets ``t_max``, unless `attach` did. One that terminated may be shorter.
         """
         self.collector.loop.end_trial()
 
     def drop_trial(self) -> None:
-        """Forget the trial, or the trials in lockstep, under way."""
+        """Forget the trial, or the trials in lockstep, that have not ended."""
         self.collector.loop.drop_trial()
 
     def add(self, data: CountsLike | KeptTrials | SeminormLSTDAgent) -> Self:
-        """Add trials that somebody else has collected.
+        """Add trials from elsewhere; if they are of another task or length, nothing is added.
 
         Parameters
         ----------
         data : TransitionCounts, KeptTrials or agent
             Counts (`unichain_gym.simulate_counts`, another agent's `counts`) of states 0 to S - 1
-            in the order of the observations; kept trials (`KeptTrials.of`), of which countable
-            observations are counted; or an agent, as `merge` does.
-
-        Raises
-        ------
-        InvalidInputError
-            If they cannot be trials of this task, or are of another length; nothing is added.
+            in the order of the observations; kept trials (`KeptTrials.of`), which are counted if
+            observations are; or an agent, as `merge` does.
         """
         self.collector.add(data.collector if isinstance(data, SeminormLSTDAgent) else data)
         return self
@@ -554,26 +478,25 @@ class SeminormLSTDAgent:
     ) -> Self:
         """Add logged trials, of whatever lengths.
 
-        A trial that is shorter than the longest was cut short, which does not mean that the task
-        ended: each timestep's equations use the transitions of the trials that have it.
-        Occupancies, mean rewards and the gain are those of the trials that were there. Equations
-        are of single transitions, and stay right where what was observed decided when trials
-        were cut short. Means over the trials that were left are means over these alone.
+        A trial shorter than the longest was cut short; the task did not end. Each timestep uses the
+        transitions of the trials that have it. Equations are of single transitions, so they stay
+        right where observations decided when trials were cut. Occupancies, mean rewards and the
+        gain are means over the trials that were left.
 
         Parameters
         ----------
         observations : array_like (m, n + 1, ...), list of batches, LoggedTrials or Minari dataset
-            One more than there are rewards, the last one what followed the last reward. Tables
-            come by `LoggedTrials.from_frame`.
+            One more than there are rewards: the last follows the last reward. Tables come by
+            `LoggedTrials.from_frame`.
         rewards, actions, terminated, durations
             As `LoggedTrials.of` takes them. Discrete actions serve `action_values`, whoever chose
             them; trials may end with ``on_termination="absorb"``.
         t_max : int, optional
-            The last timestep: what was logged beyond is left out. By default the longest trial's,
-            or that of the trials so far.
+            The last timestep: later ones are left out. By default that of the trials so far, or of
+            the longest trial.
         policy : array_like or callable, optional
-            Whose trials they are said to be: refused if it never takes one of the actions, or
-            hardly as often. Without it they are taken for those of the evaluated policy.
+            Whose trials they are said to be: refused if it never, or hardly as often, takes one of
+            the actions. By default they are taken for trials of the evaluated policy.
         batched, is_same_policy : bool
             As in `collect`.
         observation_space : Space, optional
@@ -584,39 +507,22 @@ class SeminormLSTDAgent:
 
         Raises
         ------
-        InvalidInputError
-            If they cannot be trials of this task and policy. Then nothing has changed.
         TerminationError
-            If a trial terminated, unless that is to be absorbed.
+            If a trial terminated, unless ``on_termination="absorb"``.
         """
         self.collector.add_trials(
-            observations,
-            rewards,
-            actions,
-            terminated,
-            durations,
-            t_max,
-            policy,
-            batched,
-            is_same_policy,
-            observation_space,
-            action_space,
+            *(observations, rewards, actions, terminated, durations, t_max),
+            *(policy, batched, is_same_policy, observation_space, action_space),
         )
         return self
 
     def merge(self, other: SeminormLSTDAgent) -> Self:
-        """Add the trials of another agent, with observations and ``t_max`` like this one's.
-
-        Features need not be the same.
+        """Add the trials of another agent, of the same observations, ``t_max`` and policy.
 
         Parameters
         ----------
         other : SeminormLSTDAgent
-
-        Raises
-        ------
-        InvalidInputError
-            If the two have other observations, timesteps or policies; nothing is added.
+            Its features may be others.
         """
         self.collector.merge(other.collector)
         return self
@@ -627,17 +533,12 @@ class SeminormLSTDAgent:
         Parameters
         ----------
         features : Features
-
-        Raises
-        ------
-        InvalidInputError
-            If the features do not fit the observations. Then nothing has changed.
         """
         self.collector.use_features(self._standardized(features))
         return self
 
     def _standardized(self, features: Features) -> Features:
-        """Return features of standardized observations, where they are to be."""
+        """Return features, of standardized observations if the agent standardizes."""
         if not self.standardize or isinstance(features, Standardized):
             return features
         return Standardized(features)
@@ -655,19 +556,18 @@ class SeminormLSTDAgent:
 
     @property
     def counts(self) -> TransitionCounts:
-        """The counts of all trials so far, where observations are counted.
+        """The counts of all trials so far, for `add` of any agent, where observations are counted.
 
-        They can be given to another agent's `add`, whatever its features. Raises `NotFittedError`
-        without any trials, and `InvalidInputError` if observations are vectors.
+        Raises `NotFittedError` without any trials, and `InvalidInputError` if observations are
+        vectors.
         """
         return self.collector.counts
 
     @property
     def kept_trials(self) -> KeptTrials:
-        """All trials of vectors so far, in the order in which they came.
+        """All trials of vectors so far, in their order, for `add` of any agent.
 
-        They can be given to another agent's `add`, whatever its features. Raises `NotFittedError`
-        without any trials, and `InvalidInputError` if they are counted.
+        Raises `NotFittedError` without any trials, and `InvalidInputError` if they are counted.
         """
         return self.collector.kept_trials
 
@@ -729,11 +629,6 @@ class SeminormLSTDAgent:
         ndarray, shape (m,) or ()
             Estimates of b(s) - b(main reference state), in units of reward; in linked systems of
             vectors, of b(s).
-
-        Raises
-        ------
-        InvalidInputError
-            If an observation or a timestep is out of range.
         """
         return self._last_fit.predict(observations, t)
 
@@ -748,18 +643,18 @@ class SeminormLSTDAgent:
         Returns
         -------
         ndarray, shape (m,) or ()
-            The share of the neighbourhood's samples that was at the observation; 0 where it was
-            never seen, so that the prediction is all generalization. For vectors the Christoffel
-            function says it (see `lstd_agent.rows.christoffel`).
+            The share of the neighbourhood's samples at the observation, for vectors by the
+            Christoffel function (`lstd_agent.rows.christoffel`). Where it is 0 the prediction is
+            all generalization.
         """
         return self._last_fit.coverage(observations, t)
 
     def determined(self, observations: Any, t: ArrayLike | None = None) -> BoolArray:
         """Return whether the samples determine the values of observations.
 
-        A value is determined if the neighbourhood that predicts it has seen the observation, and
-        what the samples leave open, there and in all later neighbourhoods, hardly changes it. By
-        ``backup="model"`` the states that lead to the main reference state tell it.
+        The neighbourhood that predicts must have seen the observation, and the weights that samples
+        leave open, there and in all later neighbourhoods, must hardly change the value. With
+        ``backup="model"`` the state must lead to the main reference state.
 
         Parameters
         ----------
@@ -775,8 +670,8 @@ class SeminormLSTDAgent:
     def standard_errors(self, observations: Any, t: ArrayLike | None = None) -> FloatArray:
         """Return standard errors of the predictions, by leaving out batches of trials (jackknife).
 
-        The error of the offset and of an estimated gain is included; that of the choice of
-        anchors and reference states is not.
+        They include the errors of the offset and of an estimated gain, not the choice of anchors
+        and reference states.
 
         Parameters
         ----------
@@ -801,8 +696,7 @@ class SeminormLSTDAgent:
     ) -> Comparison:
         """Return how much more the first is worth than the second, with its standard error.
 
-        Values share errors, of the gain above all, so that the difference has a standard error of
-        its own.
+        Values share errors, above all that of the gain, so a difference needs its own.
 
         Parameters
         ----------
@@ -814,15 +708,12 @@ class SeminormLSTDAgent:
             observations: noisier, but right whatever features and observations leave out, if the
             tail has settled. `diagnostics` says when to prefer it.
 
-        Returns
-        -------
-        Comparison
-            With ``difference``, ``standard_error`` and ``interval()``.
-
         Raises
         ------
         NotFittedError
             If there are fewer than two batches of trials; by returns, fewer than two trials.
+        InvalidInputError
+            By returns, with another timestep than 0.
         """
         check_choice("by", by, ("fit", "returns"))
         if by == "fit":
@@ -856,20 +747,19 @@ class SeminormLSTDAgent:
     ) -> FloatArray:
         """Return what actions are worth, with the policy ever after: q(s, a).
 
-        They come from transitions of recorded actions, whoever chose them: see ``explore`` of
-        `collect`, and `add_trials`. Of counted observations they are those of the pooled counts
-        (see `lstd_agent.actions.counted_pairs`), whatever the features; of vectors, LSTDQ in
-        features of pairs (see `lstd_agent.actions.vector_pairs`).
+        All transitions of recorded actions count, whoever chose them: see ``explore`` of `collect`,
+        and `add_trials`. Values of counted observations come from pooled counts, whatever the
+        features (`lstd_agent.actions.chain_values`); values of vectors from LSTDQ in features of
+        pairs (`lstd_agent.actions.pair_equations`).
 
         Parameters
         ----------
         observations : one observation, or a batch of m
         t : int or array_like of int, shape (m,), optional
-            Timesteps at which the actions are taken: then successors are valued as `predict`
-            values them a timestep later.
+            Timesteps of the actions: then successors have the values of `predict` a timestep later.
         policy : array_like or callable, optional
-            Another policy than that of the trials, whose gain is told by the same transitions. A
-            function takes batches, and answers alike each time.
+            Another policy than that of the trials; its gain comes from the same transitions. A
+            function takes batches, and must answer alike each time.
         pair_features : callable, optional
             Of vectors (n, k) and actions (n,) from 0, to features of pairs (n, d). By default the
             agent's features and a constant, apart for each action.
@@ -884,14 +774,10 @@ class SeminormLSTDAgent:
         Raises
         ------
         NotFittedError
-            If no trials tell actions; before `fit`, unless of a policy that is given here, or as
-            an array, which then is relative to a state of its own.
-        InvalidInputError
-            If an argument does not fit, or a timestep is no integer from 0 on.
+            If no trials have actions; before `fit`, unless the policy is given here, or is an
+            array: its values are then relative to a state of its own.
         """
-        return self._action_evidence.action_values(
-            observations, t, policy=policy, pair_features=pair_features
-        )
+        return self._evidence(policy, pair_features).action_values(observations, t)
 
     def action_standard_errors(
         self,
@@ -902,9 +788,9 @@ class SeminormLSTDAgent:
     ) -> FloatArray:
         """Return standard errors of `action_values`, by batches of trials (jackknife).
 
-        Those of successors' values and of the gain are part of them. Of counted observations they
-        are at least those of the mean of r + v(s') over an action's own transitions, by which
-        `PolicyIteration` tells better actions: successors' values are common to all actions.
+        They include the errors of successors' values and of the gain. Those of counted observations
+        are at least the error of the mean of r + v(s') over an action's own transitions, by which
+        `PolicyIteration` compares actions: successors' values are common to all actions.
 
         Parameters
         ----------
@@ -920,15 +806,13 @@ class SeminormLSTDAgent:
         Raises
         ------
         NotFittedError
-            Where `action_values` does; if there are fewer than two batches of trials; of counted
+            Where `action_values` does; if there are fewer than two batches of trials; for counted
             trials of a function, unless it is given as ``policy``.
         """
-        return self._action_evidence.action_standard_errors(
-            observations, policy=policy, pair_features=pair_features
-        )
+        return self._evidence(policy, pair_features).standard_errors(observations)
 
     def action_coverage(self, observations: Any) -> FloatArray:
-        """Return how many transitions tell of each action.
+        """Return how many transitions there are of each action.
 
         Parameters
         ----------
@@ -937,18 +821,12 @@ class SeminormLSTDAgent:
         Returns
         -------
         ndarray, shape (m, A) or (A,)
-            Numbers of transitions; of vectors, how many what was seen amounts to, by default
-            features of pairs.
+            Of vectors an effective number, by the default features of pairs.
         """
-        return self._action_evidence.action_coverage(observations)
+        return self._evidence().coverage(observations)
 
     def diagnostics(self) -> Diagnostics:
-        """Return how far the fit may be relied on; ``print`` it.
-
-        Returns
-        -------
-        Diagnostics
-        """
+        """Return how far the fit may be relied on; ``print`` it."""
         fit = self._last_fit
         if self._diagnostics is None:
             self._diagnostics = diagnose_fit(fit)
@@ -957,13 +835,8 @@ class SeminormLSTDAgent:
     def plot(self) -> Figure:
         """Return a figure of values, occupancy over time, and neighbourhoods over the trial.
 
-        Values have bars of two standard errors each way, of at most 200 observations in up to ten
-        neighbourhoods; where the samples do not determine a value there is none.
-
-        Returns
-        -------
-        matplotlib.figure.Figure
-            Save it with ``figure.savefig(path)``; a notebook shows it.
+        ``figure.savefig(path)`` saves it; a notebook shows it. Determined values have bars of two
+        standard errors each way, of at most 200 observations in up to ten neighbourhoods.
 
         Raises
         ------
@@ -973,12 +846,7 @@ class SeminormLSTDAgent:
         return draw(self._last_fit)
 
     def summary(self) -> str:
-        """Return an account of the fit, and of how trials are kept, as text.
-
-        Returns
-        -------
-        str
-        """
+        """Return an account of the fit, and of how trials are kept, as text."""
         return describe(self._last_fit, self.collector.batches.account())
 
     @property
@@ -1005,10 +873,10 @@ class SeminormLSTDAgent:
     def start_bias_(self) -> float:
         """The mean bias of the start: what a trial earns above the gain, in all.
 
-        It does not depend on a reference state, so that policies compare by it: n steps from the
-        start earn about ``n * gain_ + start_bias_``, n being large enough to settle.
+        n steps from the start, for large n, earn about ``n * gain_ + start_bias_``. It depends on
+        no reference state, so policies compare by it.
         """
-        return self._last_fit.start_bias
+        return self._last_fit.jackknife.start_bias
 
     @property
     def start_bias_error_(self) -> float:
@@ -1022,13 +890,12 @@ class SeminormLSTDAgent:
 
     @property
     def main_reference_(self) -> Any:
-        """The (flat) observation whose value is 0.
+        """The (flat) observation whose value is 0 by the last neighbourhood.
 
-        By the last neighbourhood in linked systems, and before features are fitted to it by
-        ``"model"``. None where that is the terminal state, or, in linked systems of vectors, the
-        mean over the settled tail.
+        With ``"model"`` its value is 0 before features are fitted. None is the terminal state, or,
+        in linked systems of vectors, the mean over the settled tail.
         """
-        return self._last_fit.main_reference
+        return self._last_fit.candidate(self.system_.references.main)
 
     @property
     def _source(self) -> tuple[CountRows | TrialRows, Encoding]:
@@ -1048,10 +915,11 @@ class SeminormLSTDAgent:
             raise NotFittedError("the agent is not fitted yet: call fit first")
         return self._fitted
 
-    @property
-    def _action_evidence(self) -> ActionEvidence:
+    def _evidence(self, policy: Any = None, pair_features: Any = None) -> ActionEvidence:
         source, _ = self._source
-        return ActionEvidence(self.collector, source, self._n_batches_of(source), self._fitted)
+        of_kind = CountedEvidence if source.are_places else VectorEvidence
+        known = self.collector, source, self._n_batches_of(source), self._fitted
+        return of_kind(*known, policy, pair_features)
 
     @property
     def _fit_options(self) -> FitOptions:
@@ -1071,18 +939,13 @@ class SeminormLSTDAgent:
         """Write the agent to a ``.npz`` file: its options, all trials, and whether it was fitted.
 
         Functions are not written, but for features of counted observations, as a table: `load`
-        takes features and distances again. A trial under way is left out, and so is a fit of
-        other trials, features or options than there are: fit again before saving.
+        takes features and distances again. Left out are a trial under way, and a fit of other
+        trials, features or options than the present ones: fit again before saving.
 
         Parameters
         ----------
         path : path
             Written as it is named, all or nothing.
-
-        Raises
-        ------
-        InvalidInputError
-            If features or states are so many that `load` would refuse the file.
         """
         saved = SavedAgent.of(self.options, self.collector, self._is_current)
         saved.check_sizes()

@@ -38,7 +38,7 @@ class MultiStep:
     steps: int
 
     def __post_init__(self) -> None:
-        is_integer = isinstance(self.steps, numbers.Integral) and not isinstance(self.steps, bool)
+        is_integer = isinstance(self.steps, numbers.Integral) and self.steps is not True
         if not is_integer or self.steps < 1:
             raise InvalidInputError(f"steps must be an integer from 1; got {self.steps!r}")
         object.__setattr__(self, "steps", int(self.steps))
@@ -71,25 +71,21 @@ class LambdaReturn:
 
 Backup: TypeAlias = Literal["one_step", "model"] | MultiStep | LambdaReturn
 WantedBackup: TypeAlias = Backup | Literal["auto"]
-"""What may be asked for: ``"auto"`` is one of the others, by the data."""
+"""A backup, or ``"auto"``: one of them, chosen by the data."""
 
 
-def check_backup(backup: Any) -> WantedBackup:
-    """Validate a backup."""
-    if isinstance(backup, MultiStep | LambdaReturn):
-        return backup
-    names: tuple[Literal["auto", "one_step", "model"], ...] = ("auto", "one_step", "model")
-    for name in names:
-        if isinstance(backup, str) and backup == name:
-            return name
-    raise InvalidInputError(
-        "backup must be 'auto', 'one_step', 'model', MultiStep(steps) or LambdaReturn(decay); got "
-        f"{backup!r}"
-    )
+def check_backup(backup: Any) -> None:
+    """Raise `InvalidInputError` unless it is a backup, or ``"auto"``."""
+    is_name = isinstance(backup, str) and backup in ("auto", "one_step", "model")
+    if not is_name and not isinstance(backup, MultiStep | LambdaReturn):
+        raise InvalidInputError(
+            "backup must be 'auto', 'one_step', 'model', MultiStep(steps) or LambdaReturn(decay); "
+            f"got {backup!r}"
+        )
 
 
 def is_one_step(backup: Backup) -> bool:
-    """Tell single steps, by whatever name, from targets of several."""
+    """Whether targets are of single steps, by whatever name."""
     return backup in ("one_step", MultiStep(1), LambdaReturn(0.0))
 
 

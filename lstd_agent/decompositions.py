@@ -1,4 +1,4 @@
-"""Singular values that are found even where the fast method for them breaks down."""
+"""Singular value decompositions, also of matrices for which LAPACK's fast method fails."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Singular(NamedTuple):
 def svd(matrices: FloatArray, *, full_matrices: bool = False) -> Singular:
     """Return the singular value decomposition of finite matrices (..., m, n).
 
-    LAPACK's divide and conquer fails for some matrices that have next to nothing in many columns;
-    its iteration does not, and takes longer.
+    LAPACK's divide and conquer fails for some matrices with many columns close to 0. Its slower
+    iteration does not fail.
     """
     try:
         return Singular(*np.linalg.svd(matrices, full_matrices=full_matrices))

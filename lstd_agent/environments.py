@@ -17,22 +17,15 @@ from unichain_gym import TabularMDP
 # Of a model's tables and an induced chain.
 _BYTES_PER_STATE = 500
 
-# A core letter, the number of states, and perhaps a letter for the number of streams.
+# A core's letter, the number of states, and perhaps a letter for the number of streams.
 _MNEMONIC = re.compile(r"[a-z]\d+[a-z]?")
 
 
 def find_id(name: str) -> str:
-    """Return a registered id.
+    """Return the registered id of an id, a mnemonic such as ``"h36c"``, or ``module:id``.
 
-    Parameters
-    ----------
-    name : str
-        An id, a mnemonic such as ``"h36c"``, or ``module:id`` to import a module before.
-
-    Raises
-    ------
-    InvalidInputError
-        If the module cannot be imported, or a mnemonic's model does not fit into memory.
+    Raises `InvalidInputError` if the module cannot be imported, or a mnemonic's model does not fit
+    into memory.
     """
     module, _, env_id = name.rpartition(":")
     if module:
@@ -60,15 +53,10 @@ def has_table(env: gym.Env[Any, Any]) -> bool:
 def exact_model(
     env: gym.Env[Any, Any], on_termination: Literal["restart", "absorb"] | None
 ) -> TabularMDP | None:
-    """Return the environment's exact model, if it has one.
+    """Return the environment's exact model: its `TabularMDP`, or that of a table P; else None.
 
-    Parameters
-    ----------
-    env : Env
-        With a `TabularMDP` as ``env.unwrapped.mdp``, or a table ``env.unwrapped.P``.
-    on_termination : {"restart", "absorb"} or None
-        What becomes of the states of a table P that end an episode. With None a table is read only
-        if no state ends an episode.
+    ``on_termination`` says what becomes of states of a table that end an episode. With None, a
+    table that has such states is not read.
     """
     mdp = getattr(env.unwrapped, "mdp", None)
     if isinstance(mdp, TabularMDP):
@@ -86,13 +74,7 @@ def exact_model(
 
 
 def model_of(name: str) -> TabularMDP:
-    """Return the exact model of a mnemonic or an id; episodes of a table P start again.
-
-    Raises
-    ------
-    InvalidInputError
-        If the environment has no exact model.
-    """
+    """Return the exact model of a mnemonic or an id; episodes of a table P start again."""
     env = gym.make(find_id(name), disable_env_checker=True)
     mdp = exact_model(env, "restart")
     env.close()
@@ -105,13 +87,7 @@ def model_of(name: str) -> TabularMDP:
 
 
 def import_here(module: str, text: str) -> Any:
-    """Import a module that a text names, from the current folder too, as ``python -m`` does.
-
-    Raises
-    ------
-    InvalidInputError
-        If it cannot be imported.
-    """
+    """Import a module that a text names, from the current folder too, as ``python -m`` does."""
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
@@ -123,7 +99,7 @@ def import_here(module: str, text: str) -> Any:
 
 
 def available_memory() -> int:
-    """Return how many bytes of memory are free, or a guess of 4 GiB where nobody tells."""
+    """Return how many bytes of memory are free; 4 GiB where the system does not tell."""
     try:
         with open("/proc/meminfo", encoding="ascii") as lines:
             facts = dict(line.split(":", 1) for line in lines)

@@ -32,18 +32,18 @@ class MissingDependencyError(EvaluationError, ImportError):
 
 
 class FitWarning(UserWarning):
-    """A fit whose values may be far off: the message says why, and what to do."""
+    """The values of a fit may be far off: the message says why, and what to do."""
 
 
 def check_choice(name: str, value: Choice, choices: tuple[str, ...]) -> Choice:
-    """Return an option, or raise `InvalidInputError` unless it is one of those there are."""
+    """Return an option, or raise `InvalidInputError` unless it is one of the choices."""
     if not isinstance(value, str) or value not in choices:
         raise InvalidInputError(f"{name} must be one of {choices}; got {value!r}")
     return value
 
 
 def check_integer(name: str, value: object, smallest: int) -> int:
-    """Return an integer argument, or raise `InvalidInputError`. A bool is none, nor is 2.0."""
+    """Return an integer argument, or raise `InvalidInputError`; True and 2.0 are not integers."""
     try:
         number = operator.index(value)  # type: ignore[arg-type]
     except TypeError:

@@ -1,7 +1,7 @@
 """The one style of all charts: sizes for a page's width, colours that all can tell apart, labels.
 
-Matplotlib (extra ``plot``) is imported when a figure is asked for, and its state machine (pyplot)
-never: whoever gets a figure owns it.
+Matplotlib (extra ``plot``) is imported when a figure is asked for. Pyplot never is, so that figures
+belong to the caller.
 """
 
 from __future__ import annotations
@@ -23,19 +23,16 @@ if TYPE_CHECKING:
 Arguments = ParamSpec("Arguments")
 
 WIDTH, DPI = 9.0, 150
-"""Inches of a figure, and dots in each: it fills a page, with text as large as the page's."""
+"""Inches, and dots in each, of a figure that fills a page with text of the page's size."""
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-"""Told apart by people with any color vision (Okabe & Ito 2008), in print too with `DASHES`."""
+"""For any color vision (Okabe & Ito 2008); in black and white `DASHES` tell lines apart."""
 
 DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)), (0, (8, 3)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
-SEQUENTIAL = "viridis"
-"""Colour map of amounts; the same in grey as in colour."""
-
-DIVERGING = "RdBu_r"
-"""Colour map of what has a middle."""
+SEQUENTIAL, DIVERGING = "viridis", "RdBu_r"
+"""Color maps: of amounts, and of what has a middle."""
 
 _STYLE: Any = {
     "font.size": 11.0,
@@ -85,10 +82,7 @@ def styled(draw: Callable[Arguments, Figure]) -> Callable[Arguments, Figure]:
 
 
 def picture(figure: Figure, suffix: str, description: str = "") -> bytes:
-    """Return a figure as the content of a file with a suffix such as ``".png"`` or ``".pdf"``.
-
-    The description is kept in the file's metadata.
-    """
+    """Return a figure as the content of a .png, .pdf or .svg file, whose metadata describe it."""
     field = {".pdf": "Subject"}.get(suffix, "Description")
     content = BytesIO()
     figure.savefig(content, format=suffix[1:], metadata={field: description})
@@ -98,7 +92,7 @@ def picture(figure: Figure, suffix: str, description: str = "") -> bytes:
 def log_scale(axes: Axes) -> None:
     """Make the vertical axis logarithmic, with plain numbers at 1, 2 and 5 of every decade.
 
-    To be called with everything drawn: over many decades, numbers are at 1 only.
+    Call it with everything drawn: over many decades, numbers are at 1 only.
     """
     from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 
@@ -119,10 +113,10 @@ def label_ends(
     *,
     line_height: float = 0.07,
 ) -> None:
-    """Write a label to the right of where each curve ends, in its color, none upon another.
+    """Write a label to the right of each curve's end at (x, height), in its color, without overlap.
 
-    To be called last, when the limits of the axes are what they will be. Curves end at ``x`` and
-    their heights; ``line_height`` is a label's, as a share of the height of the axes.
+    Call it last, when the limits of the axes are final. ``line_height`` is the height of a label as
+    a share of the axes.
     """
     to_share = axes.transData + axes.transAxes.inverted()
     ends = to_share.transform([(x, y) for y in heights])

@@ -20,10 +20,8 @@ from lstd_agent.system.approximators import System
 from lstd_agent.system.selection import OPEN_TOLERANCE, Choice
 from lstd_agent.trials.encoding import Encoding
 
-# An observation is in a window's bulk if this share of the window's own samples is farther out.
+# Share of a window's samples that lies outside its bulk, and the number of samples to find it.
 _OUTLIERS = 0.01
-
-# So many samples of a window show where its bulk is.
 _N_BULK = 1000
 
 
@@ -33,16 +31,10 @@ class Comparison:
 
     Attributes
     ----------
-    difference : float
+    difference, standard_error : float
         Value of the first minus the value of the second, in units of reward.
-    standard_error : float
     degrees : int
         Degrees of freedom of the standard error: one less than there are batches of trials.
-
-    Methods
-    -------
-    interval(level)
-        A confidence interval.
 
     Examples
     --------
@@ -60,7 +52,7 @@ class Comparison:
         Parameters
         ----------
         level : float
-            Share of such intervals that hold the true difference.
+            Share of such intervals that hold the true difference, above 0 and below 1.
 
         Returns
         -------
@@ -70,7 +62,7 @@ class Comparison:
         Raises
         ------
         InvalidInputError
-            If the level is not above 0 and below 1.
+            For another level.
         """
         if not 0.0 < level < 1.0:
             raise InvalidInputError(f"level must be above 0 and below 1; got {level!r}")
@@ -94,19 +86,10 @@ class Comparison:
 class Fit:
     """A system, what it was fitted to, and how: predictions, coverage, standard errors.
 
-    Attributes
-    ----------
-    source : CountRows or TrialRows
-        The rows of all trials.
-    encoding : Encoding
-        Of the observations.
-    options : FitOptions
-    fitted : Fitted
-    n_batches : int
-        Of trials, for standard errors.
+    The trials are dealt into ``n_batches`` for standard errors.
     """
 
-    source: Any
+    source: Any  # CountRows or TrialRows of all trials
     encoding: Encoding
     options: FitOptions
     fitted: Fitted
@@ -180,16 +163,6 @@ class Fit:
             return None
         return self.encoding.decode(self.source.candidate(index))
 
-    @property
-    def main_reference(self) -> Any:
-        """The observation whose value is 0; see `SeminormLSTDAgent.main_reference_`."""
-        return self.candidate(self.system.references.main)
-
-    @property
-    def start_bias(self) -> float:
-        """The mean value of the start minus the mean value of the tail."""
-        return self.jackknife.start_bias
-
     def _answering(
         self, observations: Any, t: ArrayLike | None
     ) -> tuple[States, IntArray, tuple[int, ...]]:
@@ -209,10 +182,10 @@ class Fit:
         return states[position.ravel()], neighborhood.ravel(), position.shape
 
     def most_sampled(self, states: States) -> IntArray:
-        """Return the neighbourhoods (m,) that answer for encoded observations (m,) at any time.
+        """Return the neighbourhoods (m,) that answer for states (m,) without a timestep.
 
-        Of those in whose bulk an observation lies, the one that has most samples of it. Where it
-        lies in no bulk, the one whose bulk is nearest.
+        The neighbourhood with most samples of a state answers, among those in whose bulk it lies;
+        if it lies in no bulk, the one whose bulk is nearest.
         """
         samples = self.samples_of(states)
         if len(samples) == 1 or self.source.are_places or self.source.is_sparse:
@@ -224,9 +197,9 @@ class Fit:
 
     @cached_property
     def _bulk(self) -> FloatArray:
-        """How many samples tell of the observations at the edge of each window's bulk, (n,)."""
-        windows, found = self.system.windows, []
-        for k, (start, stop) in enumerate(windows.tolist()):
+        """How many samples each window has of an observation at the edge of its bulk, (n,)."""
+        found = []
+        for k, (start, stop) in enumerate(self.system.windows.tolist()):
             own = self.source.some_of(start, stop, _N_BULK)
             found.append(np.quantile(self.samples_of(own)[k], _OUTLIERS) if len(own) else 0.0)
         return np.maximum(found, 1e-300)
@@ -238,7 +211,7 @@ class Fit:
 
     @cached_property
     def samples_of(self) -> Callable[[States], FloatArray]:
-        """How many samples (n, m) tell of encoded observations (m,), in each window."""
+        """How many samples (n, m) of encoded observations (m,) there are in each window."""
         found: Callable[[States], FloatArray] = self.source.samples_of(
             self.system.windows, self.fitted.evidence
         )
@@ -268,8 +241,8 @@ class Fit:
     @cached_property
     def jackknife(self) -> Jackknife:
         """The system without each batch of trials."""
-        of = SparseJackknife if self.source.is_sparse else Jackknife
-        return of(self.fitted, self.source, self.options, self.n_batches)
+        kind = SparseJackknife if self.source.is_sparse else Jackknife
+        return kind(self.fitted, self.source, self.options, self.n_batches)
 
     def errors_of_states(self, states: States, neighborhood: IntArray) -> FloatArray:
         """Return `standard_errors` of encoded observations (m,) for neighbourhoods (m,)."""
@@ -288,13 +261,12 @@ class Fit:
     ) -> FloatArray:
         """Return what outcomes that were never seen may add to standard errors of values (m,).
 
-        An outcome that n samples did not show may still have a probability of 3/n (at 95 %, two
-        standard errors). The values of the other states that the neighbourhood visits show what it
-        would change.
+        An outcome that n samples did not show may have a probability of 3/n (at 95 %, two standard
+        errors). The spread of values in the neighbourhood shows how much it would change.
         """
         system, source = self.system, self.source
         windows, place = system.windows, neighborhood
-        if self.choice.backup == "model":  # all timesteps tell
+        if self.choice.backup == "model":  # which uses all timesteps
             windows, place = np.array([[0, system.t_max + 1]]), np.zeros_like(neighborhood)
         moves = source.moves_of(windows, self.fitted.evidence)(states)
         n = np.maximum(of_each(moves, place), 1.0)
@@ -310,5 +282,5 @@ class Fit:
 
 
 def of_each(by_neighborhood: FloatArray, neighborhood: IntArray) -> FloatArray:
-    """Return of an array (n, m) the entries of neighbourhoods (m,)."""
+    """Return the entries of neighbourhoods (m,) in an array (n, m)."""
     return np.asarray(by_neighborhood[neighborhood, np.arange(len(neighborhood))])

@@ -1,4 +1,4 @@
-"""`FitOptions`: how a system is fitted, and what the data decide where no option says it."""
+"""`FitOptions`: how a system is fitted; what no option sets is chosen by the data."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lstd_agent.rows.factors import Segments, total
 from lstd_agent.system.approximators import System
 from lstd_agent.system.distances import MMD, DistanceName, DistributionDistance, sampled_distance
 from lstd_agent.system.gain import Gain, check_gain, mean_reward
-from lstd_agent.system.linked import solve_alone
+from lstd_agent.system.linked import Solved, solve_alone
 from lstd_agent.system.minimizer import check_rcond
 from lstd_agent.system.model import NOT_COUNTED, check_model, pooled_model, solve_model
 from lstd_agent.system.neighborhoods import (
@@ -42,7 +42,6 @@ from lstd_agent.system.selection import (
     choose_backup,
     choose_number,
 )
-from lstd_agent.system.solution import Solved
 from lstd_agent.system.solve import Subsets
 from lstd_agent.system.sparse import SparseRows, SparseSystem, solve_sparse, sparse_gain
 from lstd_agent.system.targets import window_by_targets
@@ -54,27 +53,14 @@ AgentTailName = Literal["window", "settled"]
 NUMBERS = (1, 2, 4, 8)
 """Numbers of neighbourhoods that ``n_anchors="auto"`` tries."""
 
-# Many sparse features become dense ones for what only dense ones have, if they are no more.
+# So many sparse features may become dense, for what only dense ones have.
 _MOST_DENSE = 5000
 
 
 class Fitted(NamedTuple):
-    """A fitted system and what it was made of.
+    """A fitted system; its windows in coordinates; the factors of all trials and of groups of them.
 
-    Attributes
-    ----------
-    system : System
-    solved : list of Solved
-        Its windows, in coordinates.
-    segments : Segments
-        The factors of all trials.
-    gain : Gain
-    choice : Choice
-        Of the backup.
-    subsets : Subsets, optional
-        The factors of groups of trials.
-    sparse : tuple of SparseRows and SparseSystem, optional
-        What many sparse features are solved by; they have no solved windows and no factors.
+    Many sparse features are solved by ``sparse`` instead, and have no factors.
     """
 
     system: System
@@ -87,19 +73,13 @@ class Fitted(NamedTuple):
 
     @property
     def evidence(self) -> Segments | SparseSystem | None:
-        """What tells how many samples there are of an observation."""
+        """What counts the samples of an observation."""
         return self.segments if self.sparse is None else self.sparse[1]
 
 
 @dataclass(frozen=True)
 class FitOptions:
-    """The options of a fit, checked; `SeminormLSTDAgent` describes them.
-
-    Raises
-    ------
-    InvalidInputError
-        If a value is not one of those there are, or two do not go together.
-    """
+    """The options of a fit, checked; `SeminormLSTDAgent` describes them."""
 
     n_anchors: int | Literal["auto"] | None = 2
     anchors: ArrayLike | None = None
@@ -138,23 +118,12 @@ class FitOptions:
 
     @property
     def needs_dense(self) -> bool:
-        """Whether features must be dense, as for reference states and targets of several steps."""
+        """Whether features must be dense: for reference states and targets of several steps."""
         several = self.backup not in ("auto", "model") and not is_one_step(self.backup)  # type: ignore[arg-type]
         return several or self.calibration == "references"
 
     def fit(self, source: Any, n_batches: int) -> Fitted:
-        """Fit a system to the rows of trials (Algorithm ``training_nbwpval``).
-
-        Parameters
-        ----------
-        source : CountRows or TrialRows
-        n_batches : int
-            Of trials, for standard errors.
-
-        Returns
-        -------
-        Fitted
-        """
+        """Fit a system to CountRows or TrialRows (Algorithm ``training_nbwpval``)."""
         if self.backup == "model" and not source.are_places:
             raise InvalidInputError(NOT_COUNTED)
         if source.is_sparse and self.needs_dense:
@@ -204,11 +173,10 @@ class FitOptions:
 
     def _fit_with_references(self, source: Any, anchors: IntArray, n_batches: int) -> Fitted:
         """Fit each window by itself, and tie their values together at reference states."""
-        backup = "one_step" if self.backup == "auto" else self.backup
-        reason = "asked for"
+        choice = Choice(self.backup, "asked for")  # type: ignore[arg-type]
         if self.backup == "auto":
-            reason = "reference states are for single steps, as in the paper"
-        # Whichever neighbourhood becomes the last, where its settled tail may begin.
+            choice = Choice("one_step", "reference states are for single steps, as in the paper")
+        # Any neighbourhood may become the last, whose settled tail begins in its middle.
         edges = np.unique(np.append(anchors, anchors + (source.t_max + 1 - anchors) // 2))
         subsets = Subsets(source, edges, n_batches)
         segments = subsets.segments[0]
@@ -217,12 +185,8 @@ class FitOptions:
             source, segments, anchors, self.reference, self.tail
         )
         solved = self.solve_windows(source, segments, windows, gain.value)
-        choice = Choice(backup, reason)
-        system = calibrated(
-            system_of(source, solved, anchors, windows, references, gain.value, segments),
-            source,
-            self.reference,
-        )
+        system = system_of(source, solved, anchors, windows, references, gain.value, segments)
+        system = calibrated(system, source, self.reference)
         solved = with_offsets(solved, system.offsets)
         return Fitted(system, solved, segments, gain, choice, subsets)
 
@@ -242,14 +206,14 @@ class FitOptions:
         return solved
 
     def _mean_gain(self, subsets: Subsets) -> Gain:
-        """Return the mean reward of the tail, unless its states are seen to be periodic."""
+        """Return the mean reward of the tail; of a periodic tail, its gain by the equations."""
         classes = subsets.source.recurrent_classes
         if len(classes) > 0 and classes[0].period > 1:
             return subsets.gains()[0]
-        return Gain(mean_reward(subsets.source, subsets.segments[0]), "given")
+        return Gain(mean_reward(subsets.segments[0]), "given")
 
     def _candidates(self, source: Any) -> list[IntArray]:
-        """Return the anchors: given, or found; or those of several numbers, to choose from."""
+        """Return the anchors, given or found; or those of several numbers, to choose from."""
         if self.anchors is not None:
             return [check_anchors(self.anchors, source.t_max)]
         if self.n_anchors != "auto":
@@ -258,12 +222,12 @@ class FitOptions:
         return [by_number[n] for n in sorted(by_number)]
 
     def _anchors(self, source: Any, n_anchors: int | None) -> IntArray:
-        """Return the anchors of a number of neighbourhoods: the only ones there are, or found."""
+        """Return the anchors of a number of neighbourhoods."""
         only = only_anchors(n_anchors, source.t_max)
         if only is not None:
-            return only  # any distance would do, even one that a single trial does not have
+            return only  # without a distance, which a single trial may not have
         distance = sampled_distance(self.distance, source)
-        # A last neighbourhood within the tail would have too few samples to be fitted alone.
+        # A last neighbourhood within the tail would have too few samples.
         latest = (source.t_max + 1) // 2 if self.search == "exact" else None
         return find_anchors(distance, source.t_max, n_anchors, self.search, latest)
 
@@ -303,7 +267,7 @@ def system_of(
 def with_offsets(solved: list[Solved], offsets: FloatArray) -> list[Solved]:
     """Return solved windows with other offsets."""
     return [
-        replace(each, columns=np.vstack((each.columns[:-1], np.full((1, 1), offset))))
+        each._replace(columns=np.vstack((each.columns[:-1], np.full((1, 1), offset))))
         for each, offset in zip(solved, offsets.tolist(), strict=True)
     ]
 

@@ -1,11 +1,11 @@
 """Dataclasses in files: one ``.npz`` of plain arrays, with a JSON text for everything else.
 
 `pack` walks through a value: dataclasses, spaces, tuples and dicts become JSON, their arrays
-members of the file. `unpack` calls the very constructors that check what users give them, so that
-a file holds nothing that a user could not have given. Nothing is pickled and no text is
-evaluated, so that no code of a file runs. Sizes are looked at before anything is read, and a
-digest tells whether a file is as it was written. A file is written beside its target and then
-renamed, so that an interrupt leaves the old one intact.
+members of the file. `unpack` calls the constructors that check what users give, so a file holds
+nothing that a user could not have given. Nothing is pickled and no text is evaluated, so no code of
+a file runs. Sizes are checked before anything is read, and a digest shows whether a file is as it
+was written. A file is written beside its target and then renamed, so an interrupt leaves the old
+file intact.
 """
 
 from __future__ import annotations
@@ -15,28 +15,30 @@ import hashlib
 import json
 import math
 import os
+import platform
 import re
+import secrets
+import stat
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, TypeAlias
 
 import numpy as np
-from gymnasium import Space, spaces
+from gymnasium import spaces
 from numpy.typing import NDArray
 from scipy import sparse
 
-from lstd_agent.drafts import write_draft
 from lstd_agent.errors import EvaluationError, InvalidInputError
 from lstd_agent.features.rows import is_sparse
 
-FORMAT_VERSION = 5
+FORMAT_VERSION = 6
 
 Arrays: TypeAlias = dict[str, NDArray[Any]]
 
 Makers: TypeAlias = Mapping[type, Callable[..., Any]]
-"""What may be in a file, each type with what makes one of its fields, checked."""
+"""Dataclasses that a file may hold, each with a function of its fields that checks and makes it."""
 
 # Arrays may take so many times as much memory as the file has bytes, and this in any case.
 _LARGEST_RATIO = 200
@@ -49,17 +51,13 @@ _ARRAY = re.compile(
 )
 _CSR_PARTS = "data", "indices", "indptr"
 
-# What spaces are made of, named alike as attributes and as arguments.
-_SPACES: dict[type[Space[Any]], tuple[tuple[str, ...], Callable[..., Space[Any]]]] = {
-    spaces.Dict: (("spaces",), lambda spaces_: spaces.Dict(list(spaces_.items()))),
-    spaces.Tuple: (("spaces",), spaces.Tuple),
-    spaces.Discrete: (("n", "start"), lambda n, start: spaces.Discrete(n, start=start)),
-    spaces.MultiDiscrete: (
-        ("nvec", "start"),
-        lambda n, start: spaces.MultiDiscrete(n, start=start),
-    ),
-    spaces.MultiBinary: (("n",), spaces.MultiBinary),
-    spaces.Box: (("low", "high"), lambda low, high: spaces.Box(low, high, dtype=low.dtype.type)),
+_SPACES: dict[type, tuple[str, ...]] = {
+    spaces.Dict: ("spaces",),
+    spaces.Tuple: ("spaces",),
+    spaces.Discrete: ("n", "start"),
+    spaces.MultiDiscrete: ("nvec", "start"),
+    spaces.MultiBinary: ("n",),
+    spaces.Box: ("low", "high"),
 }
 
 
@@ -69,17 +67,10 @@ def function(*_: Any) -> Any:
 
 
 def pack(value: Any, name: str, arrays: Arrays, makers: Makers) -> Any:
-    """Put the arrays of a value among others, and return what else it has, as JSON.
+    """Put the arrays of a value among others, under its name, and return the rest as JSON.
 
-    Parameters
-    ----------
-    value : number, text, array, space, dataclass, or a tuple, list or dict of them
-        Anything else, such as a function, is only marked as one.
-    name : str
-        Of its arrays.
-    arrays : dict
-        Takes them.
-    makers : Makers
+    Whatever is no number, text, array, space, dataclass of the makers, or tuple, list or dict of
+    them, is only marked as a function.
     """
     if isinstance(value, np.generic):
         value = value.item()
@@ -92,29 +83,26 @@ def pack(value: Any, name: str, arrays: Arrays, makers: Makers) -> Any:
     if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
         arrays[name] = value
         return {"array": name}
-    for kind, (fields, _) in _SPACES.items():  # a subclass as the space that it is
-        if isinstance(value, kind):
-            return _parts(value, kind, fields, name, arrays, makers)
-    if isinstance(value, tuple | list):
-        parts = [pack(v, f"{name}.{i}", arrays, makers) for i, v in enumerate(value)]
-        return {type(value).__name__: parts}
-    if isinstance(value, Mapping):
-        pairs = [[k, pack(v, f"{name}.{k}", arrays, makers)] for k, v in value.items()]
-        return {"dict": pairs}
-    if type(value) in makers:
-        return _parts(value, type(value), _fields(type(value)), name, arrays, makers)
-    return {"function": []}
-
-
-def _parts(
-    value: Any, kind: type, fields: Iterable[str], name: str, arrays: Arrays, makers: Makers
-) -> Any:
-    parts = [[f, pack(getattr(value, f), f"{name}.{f}", arrays, makers)] for f in fields]
+    # A subclass of a space is saved as the space that it is.
+    kind = next((each for each in _SPACES if isinstance(value, each)), type(value))
+    if kind in _SPACES:
+        held = {field: getattr(value, field) for field in _SPACES[kind]}
+    elif isinstance(value, tuple | list):
+        return {
+            type(value).__name__: [
+                pack(each, f"{name}.{i}", arrays, makers) for i, each in enumerate(value)
+            ]
+        }
+    elif isinstance(value, Mapping):
+        kind, held = dict, dict(value)
+    elif kind in makers:
+        held = {
+            each.name: getattr(value, each.name) for each in dataclasses.fields(kind) if each.init
+        }
+    else:
+        return {"function": []}
+    parts = [[key, pack(each, f"{name}.{key}", arrays, makers)] for key, each in held.items()]
     return {kind.__name__: parts}
-
-
-def _fields(kind: type) -> tuple[str, ...]:
-    return tuple(each.name for each in dataclasses.fields(kind) if each.init)
 
 
 def unpack(facts: Any, arrays: Arrays, makers: Makers) -> Any:
@@ -134,17 +122,23 @@ def unpack(facts: Any, arrays: Arrays, makers: Makers) -> Any:
     held = {key: unpack(part, arrays, makers) for key, part in parts}
     if kind == "dict":
         return held
-    for each, (fields, make) in _SPACES.items():
+    for space, fields in _SPACES.items():
+        if space.__name__ == kind:
+            return _make_space(space, {field: held[field] for field in fields})
+    for each, make in makers.items():
         if each.__name__ == kind:
-            return make(*(held[field] for field in fields))
-    maker = next((make for each, make in makers.items() if each.__name__ == kind), None)
-    if maker is None:
-        raise InvalidInputError(f"{kind!r} is nothing that a file holds")
-    return maker(**held)
+            return make(**held)
+    raise InvalidInputError(f"{kind!r} is nothing that a file holds")
+
+
+def _make_space(kind: Any, held: dict[str, Any]) -> Any:
+    if kind is spaces.Dict:
+        return kind(list(held["spaces"].items()))
+    return kind(**held, dtype=held["low"].dtype.type) if kind is spaces.Box else kind(**held)
 
 
 def _read_csr(name: str, arrays: Arrays, shape: tuple[int, int]) -> sparse.csr_array:
-    """Return a CSR matrix; indices out of range would be read all the same."""
+    """Return a CSR matrix; SciPy itself would read indices out of range."""
     data, indices, indptr = (arrays[f"{name}.{part}"] for part in _CSR_PARTS)
     if any(part.dtype.kind not in "iu" or part.dtype.itemsize < 4 for part in (indices, indptr)):
         raise InvalidInputError(f"{name} has indices of {indices.dtype} and {indptr.dtype}")
@@ -154,15 +148,7 @@ def _read_csr(name: str, arrays: Arrays, shape: tuple[int, int]) -> sparse.csr_a
 
 
 def write(path: str | os.PathLike[str], value: Any, makers: Makers) -> None:
-    """Write a value to a file, all or nothing.
-
-    Parameters
-    ----------
-    path : path
-        A symbolic link is followed, as by any program that writes a file by its name.
-    value : dataclass
-    makers : Makers
-    """
+    """Write a value to a file, all or nothing; a symbolic link is followed."""
     target = Path(os.path.realpath(path))
     arrays: Arrays = {}
     held = pack(value, "saved", arrays, makers)
@@ -173,7 +159,7 @@ def write(path: str | os.PathLike[str], value: Any, makers: Makers) -> None:
         np.savez_compressed(file, facts=text, **arrays)  # type: ignore[arg-type]
         n_bytes = text.nbytes + sum(part.nbytes for part in arrays.values())
         if not _is_allowed(n_bytes + 256 * len(arrays) + 256, file.tell()):
-            # So much the same throughout that it would be refused for its size.
+            # Compressed so small that it would be refused for what it claims to hold.
             file.seek(0)
             file.truncate()
             np.savez(file, facts=text, **arrays)  # type: ignore[arg-type]
@@ -190,28 +176,16 @@ def write(path: str | os.PathLike[str], value: Any, makers: Makers) -> None:
 
 
 def read(path: str | os.PathLike[str], kind: type, what: str, makers: Makers) -> Any:
-    """Return the value in a file.
+    """Return the value of a kind in a file; ``what`` says in words what the file should be.
 
-    Parameters
-    ----------
-    path : path
-    kind : type
-        Of the value.
-    what : str
-        What the file is to be, in words.
-    makers : Makers
-
-    Raises
-    ------
-    InvalidInputError
-        If it is not such a file, one of another format, damaged, or larger than it can be.
+    Raises `InvalidInputError` if it is no such file, has another format, or is damaged.
     """
     with open(path, "rb") as file:
         try:
             arrays = _read_arrays(file, os.fstat(file.fileno()).st_size)
             facts = json.loads(arrays.pop("facts").tobytes().decode("utf-32-le").rstrip("\0"))
             version = facts["format_version"]
-        except Exception as error:  # whatever the libraries do with a file that is none
+        except Exception as error:  # whatever the libraries raise for another kind of file
             raise InvalidInputError(f"{path} is not a saved {what}: {error}") from error
     if version != FORMAT_VERSION:
         remedy = "install a newer one"
@@ -232,10 +206,10 @@ def read(path: str | os.PathLike[str], kind: type, what: str, makers: Makers) ->
 
 @contextmanager
 def refusing(path: str | os.PathLike[str], why: str = "is damaged") -> Iterator[None]:
-    """Have whatever goes wrong inside be the fault of the file that is being loaded."""
+    """Raise any error inside as `InvalidInputError` of the file that is being loaded."""
     try:
         yield
-    except Exception as error:  # whatever a crafted value does to those that get it
+    except Exception as error:  # a crafted value may raise anything
         said = str(error) if isinstance(error, EvaluationError) else repr(error)
         raise InvalidInputError(f"{path} {why}: {said}") from error
 
@@ -248,11 +222,10 @@ def _is_allowed(n_bytes: int, file_size: int) -> bool:
 def _read_arrays(file: IO[bytes], file_size: int) -> Arrays:
     arrays: Arrays = {}
     with zipfile.ZipFile(file) as archive:
-        members = archive.infolist()
-        n_bytes = sum(member.file_size for member in members)
+        n_bytes = sum(member.file_size for member in archive.infolist())
         if not _is_allowed(n_bytes, file_size):
             raise InvalidInputError(f"its {file_size} bytes claim to hold {n_bytes}")
-        for member in members:
+        for member in archive.infolist():
             name = member.filename.removesuffix(".npy")
             plain = member.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
             if not plain or name in arrays:
@@ -262,7 +235,7 @@ def _read_arrays(file: IO[bytes], file_size: int) -> Arrays:
 
 
 def _read_array(name: str, data: bytes) -> NDArray[Any]:
-    """Return an array of a member of the file, of which no text is evaluated."""
+    """Return an array of a member of the file, without evaluating its header as Python."""
     header = _ARRAY.match(data)
     if header is None:
         raise InvalidInputError(f"its member {name!r} is no array of numbers")
@@ -281,9 +254,59 @@ def _read_array(name: str, data: bytes) -> NDArray[Any]:
 
 
 def _digest(held: Any, arrays: Arrays) -> str:
-    """Return what changes as soon as anything of a value changes."""
+    """Return a hash of all of a value."""
     found = hashlib.sha256(json.dumps(held).encode())
     for name, part in sorted(arrays.items()):
         found.update(f"{name} {part.dtype.str} {part.shape}".encode())
         found.update(np.ascontiguousarray(part).data if part.size else b"")
     return found.hexdigest()
+
+
+def write_draft(target: Path, write: Callable[[IO[bytes]], object]) -> Path:
+    """Write a file beside its target, to be renamed, and return where; a failure leaves nothing.
+
+    Symbolic links of the target must be followed before. The draft has the target's permissions,
+    or those of the user's umask.
+    """
+    draft = draft_of(target)
+    try:
+        with draft.open("xb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        if target.exists():
+            draft.chmod(stat.S_IMODE(target.stat().st_mode))
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+    return draft
+
+
+def draft_of(target: Path) -> Path:
+    """Return a path beside a target that no other process takes; remove drafts of killed ones.
+
+    The name holds the number of the process, and a hash of where that number is valid: the host,
+    and the container where there is one.
+    """
+    place = platform.node()
+    with suppress(OSError):
+        place += f" {os.readlink('/proc/self/ns/pid')}"
+    prefix = f".{hashlib.sha256(f'{place} {target.name}'.encode()).hexdigest()[:12]}."
+    # A folder that cannot be listed, or a file of another name, does not stop the writing.
+    with suppress(OSError, ValueError):
+        for path in target.parent.iterdir():
+            if path.name.startswith(prefix) and _has_ended(int(path.name.split(".")[2])):
+                path.unlink(missing_ok=True)
+    return target.with_name(f"{prefix}{os.getpid()}.{secrets.token_hex(4)}.part")
+
+
+def _has_ended(process: int) -> bool:
+    """Whether there is no such process; False where that cannot be told."""
+    if os.name == "posix":
+        try:
+            os.kill(process, 0)
+        except ProcessLookupError:
+            return True
+        except PermissionError:
+            pass
+    return False

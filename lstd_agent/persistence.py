@@ -1,13 +1,12 @@
 """An agent in a file: its options, what it observes, its trials, and whether it was fitted.
 
-Weights are not among it: they follow from the trials, and `SeminormLSTDAgent.load` fits again. See
+Weights are left out: they follow from the trials, and `SeminormLSTDAgent.load` fits again. See
 `lstd_agent.packing` for the file itself.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,19 +16,22 @@ from numpy.typing import NDArray
 
 from lstd_agent.backups import LambdaReturn, MultiStep
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.features.fourier import FourierBasis, RandomFourier
 from lstd_agent.features.kernels import Kernel
 from lstd_agent.features.rows import is_sparse
-from lstd_agent.features.standardized import Standardized
-from lstd_agent.features.tables import GaussianFeatures, OneHot, is_table
-from lstd_agent.features.vectors import Polynomial, RadialBasis, TileCoding
+from lstd_agent.features.tables import GaussianFeatures, OneHot, Standardized, is_table
+from lstd_agent.features.vectors import (
+    FourierBasis,
+    Polynomial,
+    RadialBasis,
+    RandomFourier,
+    TileCoding,
+)
 from lstd_agent.packing import Makers, function
 from lstd_agent.system.distances import MMD
-from lstd_agent.trials.action_counts import ActionCounts
-from lstd_agent.trials.counted import CountedTrials
+from lstd_agent.trials.counted import CountedTrials, TrialSample
+from lstd_agent.trials.counts import ActionCounts
 from lstd_agent.trials.encoding import MAX_COUNTED
 from lstd_agent.trials.kept import KeptTrials
-from lstd_agent.trials.samples import TrialSample
 from lstd_agent.trials.spaces import Numbering, flat_size
 from lstd_agent.trials.store import TrialStore
 
@@ -43,19 +45,9 @@ _MOST_DENSE = 2**13
 class SavedAgent:
     """What a file holds of an agent.
 
-    Attributes
-    ----------
-    options : dict
-        What the agent was made with; a function is `lstd_agent.packing.function`.
-    space : Space or None
-        Of its observations.
-    actions : tuple of int or None
-        How many Discrete actions there are, and the first of them.
-    policy : ndarray or None
-        Whose trials they are, where it is an array.
-    trials : CountedTrials, KeptTrials or None
-    is_fitted : bool
-        Whether all trials were fitted with these options.
+    A function among the options is `lstd_agent.packing.function`. ``actions`` are the number of
+    Discrete actions and the first of them. ``policy`` is None unless it is an array. ``is_fitted``
+    says whether all trials were fitted with these options.
     """
 
     options: dict[str, Any]
@@ -74,7 +66,7 @@ class SavedAgent:
         rows = None if encoding is None else encoding.table_rows
         inner = features.features if isinstance(features, Standardized) else features
         if encoding is not None and rows is not None and type(inner) not in MAKERS:
-            # Of counted observations the values of a function are a table.
+            # The values of a function on counted observations are a table.
             features, options["standardize"] = rows[: -1 if encoding.ends else None], False
         elif is_table(features) and not is_sparse(features):
             features = np.asarray(features)
@@ -86,16 +78,10 @@ class SavedAgent:
         return cls(options, space, store.actions, policy, batches.portion, is_fitted)
 
     def with_functions(self, path: Any, **given: Any) -> SavedAgent:
-        """Return the same with functions that a file does not hold.
-
-        Raises
-        ------
-        InvalidInputError
-            If one is missing, or is given although the file has it.
-        """
+        """Return the same with the functions that the file does not hold; raise if they differ."""
         options = dict(self.options)
         for name, value in given.items():
-            held = options[name]
+            held = whole = options[name]
             if isinstance(held, Standardized):  # mean and deviation are the file's
                 held = held.features
                 value = value.features if isinstance(value, Standardized) else value
@@ -107,12 +93,11 @@ class SavedAgent:
             if held is not function and value is not None:
                 raise InvalidInputError(f"{path} holds the agent's {name}: load it without {name}=")
             if value is not None:
-                whole = options[name]
                 options[name] = value if whole is function else replace(whole, features=value)
         return replace(self, options=options)
 
     def check_sizes(self) -> None:
-        """Raise `InvalidInputError` if a few numbers would take memory that no file is worth."""
+        """Raise `InvalidInputError` if a few numbers of the file would take too much memory."""
         if self.space is None:
             return
         if not isinstance(self.space, Space):
@@ -162,24 +147,9 @@ def _n_features(features: Any, k: int, n_states: int) -> tuple[int, bool]:
 
 
 MAKERS: Makers = {
-    **dict[type, Callable[..., Any]](
-        (kind, kind)
-        for kind in (
-            OneHot,
-            GaussianFeatures,
-            RadialBasis,
-            Polynomial,
-            TileCoding,
-            FourierBasis,
-            RandomFourier,
-            Standardized,
-            Kernel,
-            MMD,
-            MultiStep,
-            LambdaReturn,
-            SavedAgent,
-        )
-    ),
+    **{kind: kind for kind in (OneHot, GaussianFeatures, Standardized, Kernel, MMD)},
+    **{kind: kind for kind in (RadialBasis, Polynomial, TileCoding, FourierBasis, RandomFourier)},
+    **{kind: kind for kind in (MultiStep, LambdaReturn, SavedAgent)},
     KeptTrials: KeptTrials.of,
     CountedTrials: CountedTrials.checked,
     TrialSample: TrialSample.checked,

@@ -21,17 +21,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# More error bars than this cannot be told apart.
-_MOST_BARS = 200
-
-# More neighbourhoods than this have no names in the picture.
-_MOST_NAMED = 10
-
-# Rows of a heat map of this height that can be told apart.
-_N_BINS = 40
-
-# So many trials show where they are over time.
-_N_TRIALS = 2000
+# Largest numbers of error bars and of neighbourhoods in the legend; rows of a heat map, and the
+# trials that it counts.
+_MOST_BARS, _MOST_NAMED, _N_BINS, _N_TRIALS = 200, 10, 40, 2000
 
 
 @styled
@@ -48,10 +40,9 @@ def draw(fit: Fit) -> Figure:
 def draw_occupancy(
     axes: Axes, distributions: ArrayLike, edges: ArrayLike, anchors: ArrayLike, label: str
 ) -> None:
-    """Draw a heat map of the share of trials in each state over time, with a line at each anchor.
+    """Draw a heat map of the share of trials (t_max + 1, n) in each state over time.
 
-    Shares (t_max + 1, n) of 0 are left white. The edges (n + 1,) are where each state begins, and
-    the last one ends; the label says what states are.
+    Shares of 0 are left white. Edges (n + 1,) bound the states; lines are at the anchors.
     """
     from matplotlib.colors import LogNorm
 
@@ -78,7 +69,7 @@ def mark_anchors(axes: Axes, anchors: ArrayLike) -> None:
 
 
 def _candidate_places(fit: Fit) -> tuple[FloatArray, str]:
-    """Return where candidates are on an axis: observations of one number there, others by index."""
+    """Return where candidates are on an axis: at their number, or else at their index."""
     source = fit.source
     states = [np.ravel(source.candidate(i)) for i in range(source.candidate_features.shape[0])]
     if all(state.size == 1 for state in states):
@@ -106,7 +97,7 @@ def _draw_values(axes: Axes, fit: Fit) -> None:
         errors = _standard_errors(fit, some, k)
         axes.errorbar(place[some], value[some], 2.0 * errors, fmt="none", color=color, linewidth=1)
     values = np.concatenate(shown)
-    if values.size:  # a bar that is longer than all values differ leaves the picture
+    if values.size:  # a bar that is longer than the range of values leaves the picture
         margin = 0.2 * max(float(np.ptp(values)), 1e-9 * float(np.abs(values).max()), 1e-300)
         axes.set_ylim(values.min() - margin, values.max() + margin)
     axes.set(
@@ -130,7 +121,7 @@ def _standard_errors(fit: Fit, candidates: IntArray, k: int) -> FloatArray:
 
 
 def _draw_occupancies(axes: Any, fit: Fit) -> None:
-    """Draw how many trials are where, over time; by neighbourhood where that is not countable."""
+    """Draw how many trials are where over time; vectors of several numbers by neighbourhood."""
     axes.set_title("Occupancy")
     source, anchors = fit.source, fit.system.anchors
     place, label = _candidate_places(fit)

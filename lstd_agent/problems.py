@@ -36,10 +36,10 @@ ENVIRONMENTS = ("h6", "h36", "h36c", "h70", "h100", "c10", "c35", "c35c", "c75",
 RHOS = (0.49, 0.33, 0.19, 0.09, 0.06, 0.03)
 """The paper's numbers of features per state."""
 
-# Where the second neighbourhood of `best_values` may begin: so many timesteps are tried.
+# So many timesteps are tried for the beginning of the second neighbourhood of `best_values`.
 _ANCHORS_TRIED = 60
 
-# Numbers in the working arrays of `StepwiseErrors`, about.
+# About so many numbers are in the working arrays of `StepwiseErrors`.
 _CHUNK = 2**22
 
 
@@ -121,22 +121,12 @@ def settled_time(chain: MarkovChain, distributions: FloatArray) -> int:
     distance = 0.5 * np.abs(distributions - chain.stationary_distribution).sum(axis=1)
     transient_mass = distributions[:, chain.transient_states].sum(axis=1)
     moving = np.flatnonzero((distance > 1e-14) | (transient_mass > 1e-24))
-    first = int(moving[-1]) + 1 if moving.size else 0
-    return min(first, len(distributions) - 1)
+    return min(int(moving[-1]) + 1 if moving.size else 0, len(distributions) - 1)
 
 
 @dataclass(frozen=True, eq=False)
 class PiecewiseValues:
-    """Values of states by neighbourhood.
-
-    Attributes
-    ----------
-    anchors : ndarray of int, shape (n,)
-        The first timestep of each neighbourhood.
-    values : ndarray, shape (n, S)
-    main : int
-        The state whose value is 0.
-    """
+    """Values (n, S) of states by neighbourhood: from its anchor (n,) on; ``main`` has value 0."""
 
     anchors: IntArray
     values: FloatArray
@@ -156,16 +146,10 @@ class PiecewiseValues:
 
 
 class StepwiseErrors:
-    """The errors of any number of values on one chain with one set of features.
+    """The errors of any number of values on one chain with features (S, d).
 
-    Parameters
-    ----------
-    chain : MarkovChain
-    features : ndarray, shape (S, d)
-    distributions : ndarray, shape (t_max + 1, S)
-        p^t of all timesteps to evaluate.
-    rcond : float
-        Relative cutoff of the pseudoinverses of Z.
+    Distributions (t_max + 1, S) are p^t of all timesteps to evaluate; ``rcond`` is the relative
+    cutoff of the pseudoinverses of Z.
     """
 
     def __init__(
@@ -175,9 +159,7 @@ class StepwiseErrors:
         distributions: FloatArray,
         rcond: float = 1e-10,
     ) -> None:
-        self.chain = chain
-        self.features = features
-        self.distributions = distributions
+        self.chain, self.features, self.distributions = chain, features, distributions
         self._rcond = rcond
 
     @cached_property
@@ -232,13 +214,12 @@ class StepwiseErrors:
     def limit(self, found: PiecewiseValues) -> float:
         """Return the projection limit of the neighbourhoods."""
         exact = self.chain.relative_value(found.main)
-        stops = np.append(found.anchors[1:], len(self.distributions))
-        values = np.stack(
-            [
-                best_linear(self.features, exact, self.distributions[start:stop].sum(axis=0))
-                for start, stop in zip(found.anchors, stops, strict=True)
-            ]
-        )
+        stops = [*found.anchors[1:], len(self.distributions)]
+        visits = [
+            self.distributions[start:stop].sum(axis=0)
+            for start, stop in zip(found.anchors, stops, strict=True)
+        ]
+        values = np.stack([best_linear(self.features, exact, each) for each in visits])
         return float(self.rems(PiecewiseValues(found.anchors, values, found.main)).sum())
 
     def _error(self, found: PiecewiseValues) -> FloatArray:

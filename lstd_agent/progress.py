@@ -1,7 +1,4 @@
-"""How long work shows itself: a bar on a terminal, plain lines at intervals elsewhere.
-
-The one place that decides it. Everything goes to stderr, so that what is printed stays a result.
-"""
+"""Progress of long work: a bar on a terminal, plain lines at intervals elsewhere, on stderr."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ class _Lines:
         self._stream = stream
 
     def write(self, text: str) -> None:
-        """Write what is left of the text without carriage returns, as a line."""
+        """Write the text, without carriage returns, as a line."""
         if line := text.strip():
             self._stream.write(line + "\n")
 
@@ -31,10 +28,10 @@ class _Lines:
 
 
 def progress_bar(total: int, unit: str, show: bool | None, *, scale: bool = False) -> tqdm[Any]:
-    """Return a bar with rate and time left of so many units of work, to be updated as a context.
+    """Return a bar with rate and time left, for use as a context.
 
-    With ``show`` it is a bar on a terminal and lines elsewhere, with None a bar on a terminal only,
-    and with False nothing. Large numbers of units are written with k, M, G to ``scale`` them.
+    True shows a bar on a terminal and lines elsewhere, None a bar on a terminal only, and False
+    nothing. With ``scale``, large numbers are written with k, M or G.
     """
     if sys.stderr is None or not sys.stderr.isatty():
         if not show:

@@ -1,52 +1,29 @@
 """Every public name of `lstd_agent`, and where it is defined."""
 
-from lstd_agent.actions.advantages import Undecided
-from lstd_agent.actions.policy_iteration import PolicyIteration
-from lstd_agent.actions.record import Iteration
-from lstd_agent.agent import SeminormLSTDAgent
-from lstd_agent.backups import LambdaReturn, MultiStep
-from lstd_agent.diagnostics import Diagnostics
-from lstd_agent.errors import EvaluationError, FitWarning
-from lstd_agent.features.fourier import FourierBasis, RandomFourier
-from lstd_agent.features.kernels import Kernel
-from lstd_agent.features.standardized import Standardized
-from lstd_agent.features.tables import GaussianFeatures, OneHot
-from lstd_agent.features.vectors import Polynomial, RadialBasis, TileCoding
-from lstd_agent.fit import Comparison
-from lstd_agent.system.approximators import Neighborhood, System
-from lstd_agent.system.distances import MMD
-from lstd_agent.system.selection import Choice
-from lstd_agent.trials.counts import TransitionCounts
-from lstd_agent.trials.kept import KeptTrials
-from lstd_agent.trials.logged import LoggedTrials
-from lstd_agent.trials.restart import Restart
-
-__all__ = [
-    "MMD",
-    "Choice",
-    "Comparison",
-    "Diagnostics",
-    "EvaluationError",
-    "FitWarning",
-    "FourierBasis",
-    "GaussianFeatures",
-    "Iteration",
-    "KeptTrials",
-    "Kernel",
-    "LambdaReturn",
-    "LoggedTrials",
-    "MultiStep",
-    "Neighborhood",
-    "OneHot",
-    "PolicyIteration",
-    "Polynomial",
-    "RadialBasis",
-    "RandomFourier",
-    "Restart",
-    "SeminormLSTDAgent",
-    "Standardized",
-    "System",
-    "TileCoding",
-    "TransitionCounts",
-    "Undecided",
-]
+from lstd_agent.actions.advantages import Undecided as Undecided
+from lstd_agent.actions.policy_iteration import PolicyIteration as PolicyIteration
+from lstd_agent.actions.record import Iteration as Iteration
+from lstd_agent.agent import SeminormLSTDAgent as SeminormLSTDAgent
+from lstd_agent.backups import LambdaReturn as LambdaReturn
+from lstd_agent.backups import MultiStep as MultiStep
+from lstd_agent.diagnostics import Diagnostics as Diagnostics
+from lstd_agent.errors import EvaluationError as EvaluationError
+from lstd_agent.errors import FitWarning as FitWarning
+from lstd_agent.features.kernels import Kernel as Kernel
+from lstd_agent.features.tables import GaussianFeatures as GaussianFeatures
+from lstd_agent.features.tables import OneHot as OneHot
+from lstd_agent.features.tables import Standardized as Standardized
+from lstd_agent.features.vectors import FourierBasis as FourierBasis
+from lstd_agent.features.vectors import Polynomial as Polynomial
+from lstd_agent.features.vectors import RadialBasis as RadialBasis
+from lstd_agent.features.vectors import RandomFourier as RandomFourier
+from lstd_agent.features.vectors import TileCoding as TileCoding
+from lstd_agent.fit import Comparison as Comparison
+from lstd_agent.system.approximators import Neighborhood as Neighborhood
+from lstd_agent.system.approximators import System as System
+from lstd_agent.system.distances import MMD as MMD
+from lstd_agent.system.selection import Choice as Choice
+from lstd_agent.trials.collect import Restart as Restart
+from lstd_agent.trials.counts import TransitionCounts as TransitionCounts
+from lstd_agent.trials.kept import KeptTrials as KeptTrials
+from lstd_agent.trials.logged import LoggedTrials as LoggedTrials

@@ -1,9 +1,9 @@
 """Rows of results in a JSON Lines file that survives being killed, and where results come from.
 
 A row holds the hash of its settings, the version of the code that computed it, and its key. It is
-written as soon as it is known. A run that is started again reads the file, drops a last line that
-was cut short, and computes the missing rows only. Rows of other settings or of other code may be in
-the same file: they are kept, and never used.
+written as soon as it is known. A second run reads the file, drops a last line that was cut short,
+and computes the missing rows only. It keeps rows of other settings or other code, and never uses
+them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["How", "Row", "RowStore", "WorkerError", "code_version", "open_execut
 Row = dict[str, Any]
 Task = TypeVar("Task")
 
-# A result may depend on the versions of these.
+# Packages whose versions may change a result.
 PACKAGES = ("numpy", "scipy", "gymnasium", "POT")
 
 # These modules show results and compute none.
@@ -41,7 +41,7 @@ _SHOWING = re.compile(r"commands/|progress\.py|study/(claims|figures|pages|studi
 
 
 class How(TypedDict, total=False):
-    """How rows are computed: by so many processes or an executor, with or without progress."""
+    """How rows are computed: by how many processes, or by an executor; whether with progress."""
 
     workers: int
     executor: Executor | None
@@ -50,9 +50,9 @@ class How(TypedDict, total=False):
 
 @cache
 def code_version(*folders: Path) -> str:
-    """Return the version of the packages and a hash of the source that computes rows.
+    """Return the version of the packages, and a hash of the source that computes rows.
 
-    The hash covers both packages and the folders, without the modules that only show results.
+    The source is both packages and the folders, without the modules that only show results.
     """
     digest = hashlib.sha256()
     packages = (Path(str(package.__file__)).parent for package in (unichain_gym, lstd_agent))
@@ -94,28 +94,9 @@ def one_line(facts: Mapping[str, Any]) -> str:
 class RowStore:
     """The rows of one experiment with one setting, computed by the present code.
 
-    Parameters
-    ----------
-    path : Path
-        The JSON Lines file; it is made, with its folder, if it does not exist.
-    settings : mapping
-        Everything that the rows depend on beside their key.
-    key : sequence of str
-        The fields that tell rows apart.
-    code : str, optional
-        The version of the code; `code_version` of the packages by default.
-
-    Attributes
-    ----------
-    n_outdated : int
-        How many rows with these settings the file has from other code.
-
-    Raises
-    ------
-    InvalidInputError
-        If a line of the file is no row.
-    OSError
-        If the file cannot be read or written.
+    ``settings`` are everything that rows depend on beside their ``key`` fields; ``code`` is
+    `code_version` of the packages by default. ``n_outdated`` counts rows with these settings from
+    other code. A line that is no row raises `InvalidInputError`.
     """
 
     def __init__(
@@ -128,16 +109,19 @@ class RowStore:
         self.key = tuple(key)
         self.n_outdated = 0
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a", encoding="utf-8"):
+        with path.open("ab"):
             pass  # a file that cannot be written is an error before anything is computed
-        _cut_unfinished_line(path)
+        content = path.read_bytes()
+        complete = content.rfind(b"\n") + 1
+        if complete < len(content):  # the last row was being written when a run was killed
+            os.truncate(path, complete)
         self._rows: dict[tuple[Any, ...], Row] = {}
         with path.open(encoding="utf-8", errors="replace") as lines:
             for number, line in enumerate(lines, 1):
                 self._read(number, line.rstrip("\n"))
 
     def _read(self, number: int, line: str) -> None:
-        """Take in one line of the file."""
+        """Take a line of the file."""
         try:
             row = json.loads(line)
             if row["settings"] != self.settings:
@@ -211,11 +195,3 @@ class RowStore:
         except OSError as error:
             raise OSError(error.errno, error.strerror, str(self.path)) from None
         self._rows.update((self.key_of(row), row) for row in marked)
-
-
-def _cut_unfinished_line(path: Path) -> None:
-    """Drop what follows the last line break: a row whose writing was interrupted."""
-    content = path.read_bytes()
-    complete = content.rfind(b"\n") + 1
-    if complete < len(content):
-        os.truncate(path, complete)

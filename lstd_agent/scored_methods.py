@@ -1,7 +1,6 @@
 """What a scored method gets: a budget of trials, and an environment that keeps to it. Our methods.
 
-A method is a callable ``method(env, policy, budget, seed)``, with a keyword ``features`` if it uses
-any; `lstd_agent.scoring.score` says what it gets and returns.
+`lstd_agent.scoring.score` says what a method is given and what it returns.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from gymnasium.vector import VectorEnv, VectorWrapper
 from lstd_agent import baselines
 from lstd_agent.agent import SeminormLSTDAgent
 from lstd_agent.arrays import FloatArray, IntArray
-from lstd_agent.baselines.traces import TIMED
+from lstd_agent.baselines import TIMED
 from lstd_agent.errors import EvaluationError, FitWarning, InvalidInputError
 from lstd_agent.features.tables import OneHot
 from lstd_agent.problems import PiecewiseValues
@@ -45,10 +44,6 @@ class Budget:
     n_trials : int
     t_max : int
         The last timestep: a trial has t_max + 1 steps, at timesteps 0 to t_max.
-    num_envs : int
-        How many trials run at once: a twentieth of all.
-    n_rounds : int
-        How many rounds of ``num_envs`` trials there are; the last one may count in part.
     """
 
     n_trials: int
@@ -56,12 +51,12 @@ class Budget:
 
     @property
     def num_envs(self) -> int:
-        """How many trials run at once."""
+        """How many trials run at once: a twentieth of all."""
         return -(-self.n_trials // 20)
 
     @property
     def n_rounds(self) -> int:
-        """How many rounds there are."""
+        """How many rounds of ``num_envs`` trials there are; the last one may count in part."""
         return -(-self.n_trials // self.num_envs)
 
 
@@ -90,22 +85,7 @@ class BudgetedEnv(VectorWrapper):
         self.n_rounds = self._t = 0
 
     def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        """Start a trial in each copy.
-
-        Parameters
-        ----------
-        seed : int, optional
-        options : dict, optional
-
-        Returns
-        -------
-        observations, infos
-
-        Raises
-        ------
-        BudgetError
-            If all rounds have been started.
-        """
+        """Start a trial in each copy, or raise `BudgetError` if all rounds have been started."""
         budget = self.budget
         if self.n_rounds == budget.n_rounds:
             raise BudgetError(
@@ -117,21 +97,7 @@ class BudgetedEnv(VectorWrapper):
         return self.env.reset(seed=seed, options=options)
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Take a step in each copy.
-
-        Parameters
-        ----------
-        actions : ndarray, shape (num_envs,)
-
-        Returns
-        -------
-        observations, rewards, terminated, truncated, infos
-
-        Raises
-        ------
-        BudgetError
-            Beyond timestep ``budget.t_max``.
-        """
+        """Take a step in each copy, or raise `BudgetError` beyond timestep ``budget.t_max``."""
         if self._t > self.budget.t_max:
             raise BudgetError(
                 f"a trial ends with the step at timestep t_max = {self.budget.t_max}; reset, "
@@ -148,11 +114,10 @@ def trials(
 
     Parameters
     ----------
-    env : BudgetedEnv
+    env, budget, seed
+        As the method got them.
     policy : ndarray of int, shape (S,)
         The action of each state.
-    budget : Budget
-    seed : int
 
     Yields
     ------
@@ -182,13 +147,9 @@ def _run(agent: SeminormLSTDAgent, env: Any, policy: Any, budget: Budget, seed: 
     return agent.collect(env, policy, budget.n_trials, budget.t_max, seed)
 
 
-def _counts(*problem: Any) -> Any:
-    return _run(SeminormLSTDAgent(OneHot()), *problem).counts
-
-
 def _tabular(env: Any, policy: Any, budget: Budget, seed: int) -> Any:
     """Solve the chain of all counted transitions; 0, the mean, where nothing is known."""
-    counts = _counts(env, policy, budget, seed)
+    counts = _run(SeminormLSTDAgent(OneHot()), env, policy, budget, seed).counts
     tail = slice((budget.t_max + 1) // 2, None)
     gain = float(counts.reward_sums[tail].sum() / counts.transition_counts[tail].sum())
     return np.nan_to_num(baselines.certainty_equivalence(counts, gain)), gain
@@ -204,7 +165,8 @@ def _ours(make: Method, *problem: Any, features: FloatArray) -> tuple[FloatArray
 
 
 def _linear(estimate: Method, *problem: Any, features: FloatArray) -> FloatArray:
-    return np.asarray(estimate(_counts(*problem), features)(features))
+    counts = _run(SeminormLSTDAgent(OneHot()), *problem).counts
+    return np.asarray(estimate(counts, features)(features))
 
 
 BUILT_IN: dict[str, Method] = {

@@ -1,7 +1,8 @@
 r"""Scores of anybody's method on problems with exact answers.
 
 A problem is an environment, a random policy and random features (`lstd_agent.problems`). A method
-sees trials only; its values v(s), or v_t(s), are compared with the exact bias b by the *total rems*
+is a callable ``method(env, policy, budget, seed)`` that sees trials only. Its values v(s), or
+v_t(s), are compared with the exact bias b by the *total rems*
 
 .. math:: \sum_{t=0}^{t_{max}} \Big(\sum_s p^t(s) (v_t(s) - c - b(s))^2\Big)^{1/2}
 
@@ -56,6 +57,17 @@ __all__ = ["Budget", "BudgetError", "BudgetedEnv", "Scores", "ScoringError", "sc
 
 KEY = ("method", "source", "env", "model", "rho", "seed")
 
+MEASURES = {
+    "total_to_limit": ("total rems / limit", "total_rems", "limit_total"),
+    "total_to_reference": ("total rems / CE", "total_rems", None),
+    "start_to_limit": ("start / limit", "start_rems", "limit_start"),
+    "start_to_reference": ("start / CE", "start_rems", None),
+    "gain_to_reference": ("gain error / CE", "gain_error", None),
+    "seconds": ("seconds", "seconds", ""),
+    "seconds_to_reference": ("seconds / CE", "seconds", None),
+}
+"""Heading, field, and its divisor: another field, 1 (''), or the reference's field (None)."""
+
 
 class ScoringError(EvaluationError, RuntimeError):
     """A method failed on a problem, or its answer has the wrong form.
@@ -69,18 +81,6 @@ class ScoringError(EvaluationError, RuntimeError):
 
     def __str__(self) -> str:
         return str(self.args[0])
-
-
-MEASURES = {
-    "total_to_limit": ("total rems / limit", "total_rems", "limit_total"),
-    "total_to_reference": ("total rems / CE", "total_rems", None),
-    "start_to_limit": ("start / limit", "start_rems", "limit_start"),
-    "start_to_reference": ("start / CE", "start_rems", None),
-    "gain_to_reference": ("gain error / CE", "gain_error", None),
-    "seconds": ("seconds", "seconds", ""),
-    "seconds_to_reference": ("seconds / CE", "seconds", None),
-}
-"""Heading, field, and its divisor: another field, 1 (''), or the reference's field (None)."""
 
 
 @dataclass(frozen=True)
@@ -123,18 +123,24 @@ class Scores:
                     found.append(row[field] / divisor)
         return found
 
-    def _by_seed(self, method: str, env: str, rho: float) -> str:
-        return _middle(self.measures(method, "total_to_limit", env=env, rho=rho), quartiles=True)
-
     @cached_property
     def _reference(self) -> dict[Any, Row]:
         return {_problem(row): row for row in self.rows if row["method"] == REFERENCE}
 
     def __str__(self) -> str:
+        cells = []
+        for method in self.methods:
+            middles = [_quantiles(self.measures(method, measure))[1] for measure in MEASURES]
+            cells.append([method, *middles])
+        by_env = []
+        for env, rho in dict.fromkeys((row["env"], row["rho"]) for row in self.rows):
+            cell = [env, rho]
+            for method in self.methods:
+                found = self.measures(method, "total_to_limit", env=env, rho=rho)
+                low, middle, high = _quantiles(found)
+                cell.append(f"{middle} ({low} to {high})" if found else "none")
+            by_env.append(cell)
         heads = [head for head, _, _ in MEASURES.values()]
-        cells = [[m, *(_middle(self.measures(m, each)) for each in MEASURES)] for m in self.methods]
-        places = dict.fromkeys((row["env"], row["rho"]) for row in self.rows)
-        by_env = [[*place, *(self._by_seed(m, *place) for m in self.methods)] for place in places]
         return (
             f"Medians over {len(self._reference)} problems. *limit*: the projection limit of the "
             f"problem's features with two neighborhoods; *CE*: {REFERENCE} with the same trials; "
@@ -148,12 +154,11 @@ def _problem(row: Row) -> tuple[Any, ...]:
     return (row["env"], row["model"], row["rho"], row["seed"])
 
 
-def _middle(values: Sequence[float], *, quartiles: bool = False) -> str:
-    """Write a median, with quartiles if wanted."""
+def _quantiles(values: Sequence[float]) -> list[str]:
+    """Write the lower quartile, the median and the upper quartile."""
     if not values:
-        return "none"
-    low, middle, high = np.quantile(values, (0.25, 0.5, 0.75))
-    return f"{middle:.3g} ({low:.3g} to {high:.3g})" if quartiles else f"{middle:.3g}"
+        return ["none"] * 3
+    return [f"{each:.3g}" for each in np.quantile(values, (0.25, 0.5, 0.75))]
 
 
 def markdown(
@@ -180,7 +185,7 @@ class ScoreTask:
     t_max: int | None
 
     def key(self, regime: Regime) -> tuple[Any, ...]:
-        """Return what tells the row of a regime apart; see `KEY`."""
+        """Return the key of a regime's row; see `KEY`."""
         return (self.name, self.source, self.env, self.model, regime.rho, self.seed)
 
 
@@ -198,7 +203,7 @@ def score(
     executor: Executor | None = None,
     progress: bool | None = None,
 ) -> Scores:
-    """Score a method on problems with exact answers, beside ours and the baselines.
+    """Score a method on problems with exact answers, beside ours and the baselines; ``print`` it.
 
     Parameters
     ----------
@@ -213,7 +218,7 @@ def score(
         table P, such as FrozenLake's, start again. By default the paper's ten.
     rhos : sequence of float
         Features per state, among `lstd_agent.problems.RHOS`; an environment leaves out those that
-        it is not studied in. 0.19, the default, suits all of the paper's.
+        it is not studied in. 0.19 suits all of the paper's.
     seeds : int or sequence of int
         How many, from 0 on, or which: each draws another policy, other features and samples.
     n_trials : int
@@ -227,11 +232,6 @@ def score(
         source file, this package and the settings are the same.
     workers, executor, progress
         Processes, or an executor to use instead; whether to show progress (None: on a terminal).
-
-    Returns
-    -------
-    Scores
-        ``print`` it; ``rows`` has everything.
 
     Raises
     ------
@@ -320,11 +320,10 @@ def _checked(
             f"{where}: values must have the shape ({S},), or ({T}, {S}) with timesteps first; "
             f"got {values.shape}"
         )
-    for index in np.argwhere(~np.isfinite(values))[:1].tolist():
+    for index in map(tuple, np.argwhere(~np.isfinite(values))[:1].tolist()):
         raise ScoringError(
-            f"{where}: values must be finite; got {values[tuple(index)]} at index "
-            f"{tuple(index)}. Return "
-            "a guess, such as the mean of the others, where trials say nothing"
+            f"{where}: values must be finite; got {values[index]} at index {index}. Return a "
+            "guess, such as the mean of the others, where trials say nothing"
         )
     if gain is not None and not np.isfinite(gain):
         raise ScoringError(f"{where}: the gain must be finite, or left out; got {gain}")
@@ -339,11 +338,12 @@ def _problems(
         raise InvalidInputError(f"environments must be a sequence; got {environments!r}")
     for env in dict.fromkeys(environments):
         mdp = environments[env] if isinstance(environments, Mapping) else model_of(env)
-        chosen, studied = regimes(mdp.n_states, rhos), regimes(mdp.n_states)
+        chosen = regimes(mdp.n_states, rhos)
         if not chosen:
+            studied = ", ".join(str(regime.rho) for regime in regimes(mdp.n_states))
             raise InvalidInputError(
                 f"{env} is not studied at ρ = {', '.join(map(str, rhos))}, but at "
-                f"{', '.join(str(r.rho) for r in studied) or 'none, with so few states'}"
+                f"{studied or 'none, with so few states'}"
             )
         arrays = (mdp.next_state, mdp.probability, mdp.reward, mdp.initial_distribution)
         model = digest(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays))

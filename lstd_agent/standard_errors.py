@@ -41,12 +41,16 @@ from lstd_agent.rows.factors import Factor, Segments, total
 from lstd_agent.rows.layers import Layer
 from lstd_agent.system.approximators import System
 from lstd_agent.system.gain import Gain, mean_reward
+from lstd_agent.system.linked import Solved
 from lstd_agent.system.model import PooledModel, pooled_model, solve_model
 from lstd_agent.system.selection import OPEN_TOLERANCE
-from lstd_agent.system.solution import Solved
-from lstd_agent.system.solve import Subsets
-from lstd_agent.system.sparse import SparseRows, SparseSystem, sparse_gain
-from lstd_agent.system.sparse import without_each as without_each_sparse
+from lstd_agent.system.solve import Kind, Subsets
+from lstd_agent.system.sparse import (
+    SparseRows,
+    SparseSystem,
+    gains_without_each,
+    solve_sparse,
+)
 
 
 def batch_standard_errors(
@@ -127,7 +131,8 @@ class Jackknife:
         if self.options.gain is not None:
             return [gain] * self.n_batches
         if gain.rows == "given" or gain.rows == "mean":
-            return [Gain(mean_reward(self.source, each), "mean") for each in subsets.segments]
+            means = [mean_reward(each) for each in subsets.segments]
+            return [Gain(each, "mean") for each in means]
         return subsets.gains(gain.rows)
 
     @cached_property
@@ -255,20 +260,20 @@ class SparseJackknife(Jackknife):
     @cached_property
     def _gains(self) -> list[Gain]:
         self._check_batches()
-        gain, windows = self.fitted.gain, dict[str, Any]()
+        gain = self.fitted.gain
         if self.options.gain is not None:
             return [gain] * self.n_batches
         if self.fitted.sparse is not None:
             rows = self.fitted.sparse[0]
         else:
             rows = SparseRows(self.source, self.fitted.system.anchors.tolist(), self.n_batches)
-        sparse_gain(rows, windows=windows)
-        return [sparse_gain(rows, b, gain, windows) for b in range(self.n_batches)]
+        return gains_without_each(rows, gain)
 
     @cached_property
     def _solved_sparsely(self) -> list[SparseSystem]:
         assert self.fitted.sparse is not None
-        return without_each_sparse(*self.fitted.sparse, self.gains)
+        rows, whole = self.fitted.sparse
+        return [solve_sparse(rows, gain, whole, b) for b, gain in enumerate(self.gains)]
 
     @cached_property
     def solved(self) -> list[list[Solved]]:
@@ -295,13 +300,17 @@ class SparseJackknife(Jackknife):
 
     @cached_property
     def _whole(self) -> Segments:
-        return Subsets.by(self.source, self._by_batch, self.n_batches, "whole").segments[0]
+        return self._of_batches("whole").segments[0]
 
     @cached_property
     def subsets(self) -> Subsets:
         """All batches but each."""
         self._check_batches()
-        return Subsets.by(self.source, self._by_batch, self.n_batches, "others")
+        return self._of_batches("others")
+
+    def _of_batches(self, kind: Kind) -> Subsets:
+        factors = self._by_batch
+        return Subsets(self.source, factors.edges, self.n_batches, kind, factors)
 
     @property
     def _parts(self) -> list[tuple[Any, Any]]:

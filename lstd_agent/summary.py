@@ -1,4 +1,4 @@
-"""What is to be said about a fit, as text."""
+"""An account of a fit, as text."""
 
 from __future__ import annotations
 
@@ -12,18 +12,7 @@ _COLUMNS = ("anchor", "stop", "window", "reference", "occupancy", "samples", "ra
 
 
 def describe(fit: Fit, kept: str) -> str:
-    """Return a readable account of the fit: a table of the neighbourhoods under a few lines.
-
-    Parameters
-    ----------
-    fit : Fit
-    kept : str
-        How trials are kept; empty where there is nothing to say.
-
-    Returns
-    -------
-    str
-    """
+    """Return a table of the neighbourhoods under a few lines; ``kept`` says how trials are kept."""
     system = fit.system
     d = system.weights.shape[1]
     rows = [
@@ -45,9 +34,9 @@ def describe(fit: Fit, kept: str) -> str:
         for row in (_COLUMNS, *rows)
     ]
     main = system.references.main
-    zero = "mean of the tail" if main < 0 else _name(fit.main_reference)
-    given = "estimated" if fit.options.gain is None else "given"
+    zero = "mean of the tail" if main < 0 else _name(fit.candidate(main))
     options = fit.options
+    given = "estimated" if options.gain is None else "given"
     searched = options.anchors is None and options.distance == "mmd" and len(system.anchors) > 1
     replaced = searched and falls_back(fit.source)
     return "\n".join(

@@ -13,7 +13,7 @@ EVALUATOR, ENVIRONMENTS = "lstd_agent", "unichain_gym"
 
 # Each imports from itself and from those before it only.
 ROOMS = (
-    ("errors", "arrays", "html", "decompositions", "drafts", "progress", "backups"),
+    ("errors", "arrays", "html", "decompositions", "progress", "backups"),
     ("figure_style",),
     ("features",),
     ("trials",),
@@ -48,14 +48,16 @@ EVERY = {**modules(EVALUATOR), **modules(ENVIRONMENTS)}
 
 def imported(path: Path) -> Iterator[tuple[str, bool]]:
     """What a file imports of the two packages, wherever it does, and whether in a function."""
-    tree = ast.parse(path.read_text("utf-8"))
+    nodes = list(ast.walk(ast.parse(path.read_text("utf-8"))))
+    imports = ast.Import, ast.ImportFrom
     lazy = {
         id(node)
-        for function in ast.walk(tree)
+        for function in nodes
         if isinstance(function, ast.FunctionDef)
         for node in ast.walk(function)
+        if isinstance(node, imports)
     }
-    for node in ast.walk(tree):
+    for node in (each for each in nodes if isinstance(each, imports)):
         names: list[str] = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -114,15 +116,14 @@ def graph_of(package: str, without: str | None = None) -> dict[str, list[str]]:
 # to them, and the collector what a user hands in.
 KINDS = {"CountedEncoding", "VectorEncoding", "TransitionCounts", "KeptTrials"}
 MADE_BY_KIND = {
-    *("actions.task", "rows.of_trials"),
-    *("trials.batches", "trials.counts", "trials.kept", "trials.store"),
+    *("rows.kept", "trials.counts", "trials.kept", "trials.store"),
 }
 
 
 def kinds_asked_for(tree: ast.AST) -> set[str]:
     """Names of `KINDS` in the second arguments of isinstance."""
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and len(node.args) == 2]
-    asked = [node.args[1] for node in calls if ast.unparse(node.func) == "isinstance"]
+    asked = [node.args[1] for node in calls if getattr(node.func, "id", "") == "isinstance"]
     return {
         node.id for each in asked for node in ast.walk(each) if isinstance(node, ast.Name)
     } & KINDS

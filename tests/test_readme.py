@@ -57,6 +57,7 @@ def test_every_core_has_a_row_in_the_table_of_environments() -> None:
         assert float(gain) == pytest.approx(best, abs=5e-5)
 
 
+@pytest.mark.slow
 def test_the_first_command_prints_what_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     main = next(line for line in README.splitlines() if line.startswith("python3 -m venv .venv"))
     _, *arguments = shlex.split(main.split(" && ")[2])[1:]

@@ -13,36 +13,18 @@ from unichain_gym.interface import OutcomeModel
 
 
 def action_values(mdp: OutcomeModel | None, following: FloatArray) -> FloatArray:
-    """Return r(s, a) + Σ_s' p(s'|s, a) following(s'), shape (S, A); NaN where there is no action.
-
-    Raises
-    ------
-    InvalidModelError
-        Without an MDP.
-    """
+    """Return q(s, a) of the values that follow, shape (S, A); NaN where there is no action."""
     if mdp is None:
         raise InvalidModelError(
             "action values need the MDP's actions, and this chain was made from a transition "
             "matrix alone; get it from TabularMDP.induce(policy)"
         )
-    continued = expected_ahead(mdp, following)
-    continued[~mdp.allowed_actions] = np.nan
-    return mdp.expected_reward + continued
-
-
-def expected_ahead(mdp: OutcomeModel, following: FloatArray) -> FloatArray:
-    """Return Σ_s' p(s'|s, a) following(s'), shape (S, A)."""
-    return np.asarray(np.einsum("sak,sak->sa", mdp.probability, following[mdp.next_state]))
+    continued = np.einsum("sak,sak->sa", mdp.probability, following[mdp.next_state])
+    return np.where(mdp.allowed_actions, mdp.expected_reward + continued, np.nan)
 
 
 def bisimulation_distances(q: FloatArray) -> FloatArray:
-    """Return max_a |q(s, a) - q(s', a)|, shape (S, S).
-
-    Raises
-    ------
-    InvalidModelError
-        If states have different actions, between which there is no such distance.
-    """
+    """Return max_a |q(s, a) - q(s', a)|, shape (S, S)."""
     absent = np.isnan(q)
     if (absent != absent[0]).any():
         state = int(np.argmax((absent != absent[0]).any(axis=1)))

@@ -61,16 +61,11 @@ def require_outcomes(outcomes: Outcomes, allowed: BoolArray, remedy: str) -> Non
 
 
 def pad_outcomes(outcomes: Outcomes) -> dict[str, Any]:
-    """Gather a list of outcomes into padded tables.
+    """Gather a list of outcomes into the padded tables (S, A, K) of an MDP, by name.
 
     Outcomes that share all but the probability merge; zero probabilities drop. Negative ones merge
-    among themselves alone, so that none hides in a sum.
-
-    Returns
-    -------
-    dict of next_state, probability, reward and durations : ndarray, shape (S, A, K)
-        K is the largest number of outcomes of a state and action. Padding stays in place
-        (next state = state) and is zero otherwise. The durations are None if none are given.
+    among themselves alone, so that none hides in a sum. Padding stays in place (next state =
+    state) and is zero otherwise.
     """
     S, A = outcomes.n_states, outcomes.n_actions
     row = outcomes.state * A + outcomes.action
@@ -82,17 +77,14 @@ def pad_outcomes(outcomes: Outcomes) -> dict[str, Any]:
     keys = [key[given != 0.0] for key in keys]
     order = np.lexsort(keys[::-1])
     keys = [key[order] for key in keys]
-    is_first = np.ones(order.size, dtype=bool)
-    is_first[1:] = False
+    is_first = np.arange(order.size) == 0
     for key in keys:
         is_first[1:] |= key[1:] != key[:-1]
     merged = np.bincount(np.cumsum(is_first) - 1, weights=given[given != 0.0][order])
     row, *values = (key[is_first] for key in keys[:-1])
 
-    n_outcomes = np.bincount(row, minlength=S * A)
-    first_of_row = np.cumsum(n_outcomes) - n_outcomes
-    K = max(1, int(n_outcomes.max(initial=0)))
-    slot = row * K + np.arange(row.size) - first_of_row[row]
+    K = max(1, int(np.bincount(row, minlength=1).max()))
+    slot = row * K + np.arange(row.size) - np.searchsorted(row, row)
     stays = np.repeat(np.arange(S, dtype=np.int64), A * K)
     tables: dict[str, Any] = {"durations": None}
     for name, column in {**dict(zip(listed, values, strict=True)), "probability": merged}.items():
@@ -115,31 +107,31 @@ def read_arrays(
     matrices = _sparse_matrices(P, "P")
     if matrices is not None:
         S, A = matrices[0].shape[0], len(matrices)
-        state, action, successor, probability = _read_sparse(matrices)
+        columns: Any = _read_sparse(matrices)
     else:
         dense = _read_dense(P, order).transpose(axes)
         S, A = dense.shape[:2]
-        state, action, successor = np.nonzero(dense)
-        probability = dense[state, action, successor]
-    has = _read_allowed(allowed, S, A)
+        places = np.nonzero(dense)
+        columns = (*places, dense[places])
+    marks = np.ones((S, A)) if allowed is None else read_array(allowed, "allowed")
+    if marks.shape != (S, A) or not np.isin(marks, (0, 1)).all():
+        got = f"shape {marks.shape} and dtype {marks.dtype}"
+        raise InvalidModelError(f"allowed must be boolean, of shape ({S}, {A}); got {got}")
+    has = marks.astype(bool)
     if not has.all():
-        keep = has[state, action]
-        state, action, successor = state[keep], action[keep], successor[keep]
-        probability = probability[keep]
+        columns = tuple(column[has[columns[:2]]] for column in columns)
+    state, action, successor, probability = columns
     outcomes = Outcomes(S, A, state, action, successor, probability, np.zeros(state.size))
     duration = None if durations is None else _read_values(durations, "durations", outcomes, order)
     outcomes = replace(outcomes, reward=_read_values(R, "R", outcomes, order), duration=duration)
-    require_outcomes(
-        outcomes,
-        has,
-        "add them, or if the state lacks the action, mark it with allowed=, boolean, shape "
-        f"({S}, {A})",
-    )
+    remedy = "add them, or if the state lacks the action, mark it with allowed=, boolean, shape"
+    require_outcomes(outcomes, has, f"{remedy} ({S}, {A})")
     # A list of tables has an axis of its own, the outermost; one table is (S, A).
-    outer = ("state", "action") if order == "sas" else ("action", "state")
-    axes_of_R = outer if isinstance(R, list | tuple) else ("state", "action")
+    by_state = "state", "action"
+    outer = by_state if order == "sas" else by_state[::-1]
+    axes_of_R = outer if isinstance(R, list | tuple) else by_state
     labels = find_labels("P", P, *outer, "state") + find_labels("R", R, *axes_of_R, "state")
-    return outcomes, labels + find_labels("allowed", allowed, "state", "action")
+    return outcomes, labels + find_labels("allowed", allowed, *by_state)
 
 
 def _read_values(values: Any, what: str, of: Outcomes, order: str) -> FloatArray:
@@ -147,7 +139,14 @@ def _read_values(values: Any, what: str, of: Outcomes, order: str) -> FloatArray
     S, A = of.n_states, of.n_actions
     matrices = _sparse_matrices(values, what)
     if matrices is not None:
-        rows = _stack_matrices(matrices, what, S, A)
+        shapes = [matrix.shape for matrix in matrices]
+        if shapes != [(S, S)] * A:
+            raise InvalidModelError(
+                f"{what} as a list of sparse matrices needs one ({S}, {S}) for each of the {A} "
+                f"actions; got {shapes}"
+            )
+        rows = sparse.csr_array(sparse.vstack(matrices))
+        rows.data = read_reals(rows.data, what)
         found: Any = rows[of.action * S + of.state, of.next_state]
         return np.ravel(found.toarray() if hasattr(found, "toarray") else found)
     array = read_reals(values.toarray() if hasattr(values, "toarray") else values, what)
@@ -159,16 +158,15 @@ def _read_values(values: Any, what: str, of: Outcomes, order: str) -> FloatArray
     if array.shape == by_outcome:
         first = (of.state, of.action) if order == "sas" else (of.action, of.state)
         return array[(*first, of.next_state)]
+    hint = f"; pass {what}.T" if array.shape == (A, S) else ""
     raise InvalidModelError(
         f"{what} has shape ({S}, {A}), {by_outcome} or ({S},) for {S} states and {A} actions, or "
-        f"is a list of one sparse ({S}, {S}) matrix per action; got {array.shape}"
-        + f"; pass {what}.T"
-        * (array.shape == (A, S))
+        f"is a list of one sparse ({S}, {S}) matrix per action; got {array.shape}{hint}"
     )
 
 
 def _sparse_matrices(values: Any, what: str) -> list[Any] | None:
-    """Return the matrices of a list of which at least one is sparse; None of anything else."""
+    """Return the matrices of a list that has a sparse one; None for anything else."""
     if not isinstance(values, list | tuple) or not any(map(sparse.issparse, values)):
         return None
     return [
@@ -177,42 +175,27 @@ def _sparse_matrices(values: Any, what: str) -> list[Any] | None:
     ]
 
 
-def _stack_matrices(matrices: list[Any], what: str, S: int, A: int) -> sparse.csr_array:
-    """Return numbers of outcomes as one matrix (A S, S), what is not stored being 0."""
-    shapes = [matrix.shape for matrix in matrices]
-    if shapes != [(S, S)] * A:
-        raise InvalidModelError(
-            f"{what} as a list of sparse matrices needs one of shape ({S}, {S}) for each of the "
-            f"{A} actions; got {shapes}"
-        )
-    rows = sparse.csr_array(sparse.vstack(matrices))
-    rows.data = read_reals(rows.data, what)
-    return rows
-
-
-def _read_sparse(
-    matrices: list[Any],
-) -> tuple[IntArray, IntArray, IntArray, NDArray[np.floating[Any]]]:
+def _read_sparse(matrices: list[Any]) -> tuple[Any, ...]:
     """Return state, action, next state and probability of the entries of a matrix an action."""
     S = matrices[0].shape[0]
     for a, matrix in enumerate(matrices):
         if matrix.shape != (S, S):
             raise InvalidModelError(
-                f"the transition matrices must all be ({S}, {S}) like the first; that of "
-                f"action {a} is {matrix.shape}"
+                f"transition matrices must be ({S}, {S}) like the first; that of action {a} is "
+                f"{matrix.shape}"
             )
     entries = [sparse.coo_array(matrix) for matrix in matrices]
     state = np.concatenate([m.row for m in entries])
     successor = np.concatenate([m.col for m in entries])
     action = np.repeat(np.arange(len(entries)), [m.data.size for m in entries])
     data = read_floats(np.concatenate([m.data for m in entries]), "P")
-    doubles = data.astype(np.float64, copy=False)
-    into = group_sums(action * S + successor, doubles, len(entries) * S)
-    out_of = group_sums(action * S + state, doubles, len(entries) * S)
+    into, out_of = (
+        group_sums(action * S + end, data.astype(np.float64, copy=False), len(entries) * S)
+        for end in (successor, state)
+    )
     if sums_to_one(into, S) and not sums_to_one(out_of[out_of != 0.0], S):
         raise InvalidModelError(
-            "the columns of P sum to 1 and its rows do not: pass [matrix.T for matrix in P], so "
-            "that P[a][s, s'] leads from s to s'"
+            "the columns of P sum to 1 and its rows do not: pass [matrix.T for matrix in P]"
         )
     return state.astype(np.int64), action, successor.astype(np.int64), data
 
@@ -238,23 +221,10 @@ def _read_dense(P: Any, order: str) -> NDArray[np.floating[Any]]:
             orders = " or ".join(["'sas'"] * (x == z) + ["'ass'"] * (y == z))
             if orders and sums_to_one(dense.sum(axis=axis, dtype=np.float64), z):
                 raise InvalidModelError(
-                    f"P sums to 1 over axis {axis} and not over the last, which is that of the "
-                    f"next state: pass np.moveaxis(P, {axis}, 2), of order {orders}"
+                    f"P sums to 1 over axis {axis} and not over the last, the next state's: pass "
+                    f"np.moveaxis(P, {axis}, 2), of order {orders}"
                 )
     return dense
-
-
-def _read_allowed(allowed: ArrayLike | None, S: int, A: int) -> BoolArray:
-    """Return which actions each state has, shape (S, A)."""
-    if allowed is None:
-        return np.ones((S, A), dtype=bool)
-    array = read_array(allowed, "allowed")
-    if array.shape != (S, A) or not np.isin(array, (0, 1)).all():
-        raise InvalidModelError(
-            f"allowed must be boolean, of shape ({S}, {A}); got shape {array.shape} and dtype "
-            f"{array.dtype}"
-        )
-    return array.astype(bool)
 
 
 def read_transitions(
@@ -263,9 +233,9 @@ def read_transitions(
     state_names: Sequence[str | int] | None,
     action_names: Sequence[str | int] | None,
 ) -> tuple[Outcomes, Sequence[str | int] | None]:
-    """Read a list or a table of transitions, with durations or without.
+    """Return outcomes and names of actions of a list or a table of transitions.
 
-    Returns the names of the actions too: if they are text and not named, as they first appear.
+    Actions that are text and not named are called what they are, as they first appear.
     """
     state, action, successor, probability, reward, *rest = _read_columns(transitions)
     state, successor = (look_up(column, state_names, "state") for column in (state, successor))
@@ -278,19 +248,16 @@ def read_transitions(
     p, r = read_floats(probability, "transitions"), read_reals(reward, "transitions")
     if wrong.any():
         i = int(np.argmax(wrong))
+        entries = (*given[i].tolist(), float(p[i]), float(r[i]))
         raise InvalidModelError(
-            f"transition {i} is {(*given[i].tolist(), float(p[i]), float(r[i]))}; states are 0 to "
-            f"{n_states - 1} (as many as the initial distribution has), actions are integers from 0"
+            f"transition {i} is {entries}; states are 0 to {n_states - 1}, actions are integers "
+            "from 0"
         )
     s, a, following = given.astype(np.int64).T
     n_actions = int(a.max()) + 1 if action_names is None else len(action_names)
-    require_room(
-        f"a table of {n_states} states and actions 0 to {n_actions - 1}; number actions "
-        "without gaps: it",
-        n_states,
-        n_actions,
-    )
-    durations = [read_reals(column, "transitions") for column in rest]
+    what = f"a table of {n_states} states and actions 0 to {n_actions - 1}; number actions without"
+    require_room(f"{what} gaps: it", n_states, n_actions)
+    durations = (read_reals(column, "transitions") for column in rest)
     outcomes = Outcomes(n_states, n_actions, s, a, following, p, r, *durations)
     listed = np.zeros((n_states, n_actions), dtype=bool)
     listed[s, a] = True
@@ -302,11 +269,11 @@ def _read_columns(transitions: Any) -> list[NDArray[Any]]:
     """Return the columns of a list of transitions, of an array, or of a table by name."""
     named = getattr(transitions, "columns", getattr(transitions, "dtype", np.dtype(float)).names)
     if named is not None:
-        missing = [name for name in COLUMNS if name not in list(named)]
+        missing = ", ".join(name for name in COLUMNS if name not in list(named))
         if missing:
+            columns = ", ".join(COLUMNS)
             raise InvalidModelError(
-                f"a table of transitions has columns {', '.join(COLUMNS)}; it lacks "
-                f"{', '.join(missing)}"
+                f"a table of transitions has columns {columns}; it lacks {missing}"
             )
         names = (*COLUMNS, "duration") if "duration" in list(named) else COLUMNS
         return [read_array(transitions[name], f"transitions[{name!r}]") for name in names]
@@ -326,8 +293,8 @@ def _read_columns(transitions: Any) -> list[NDArray[Any]]:
 def dense_arrays(mdp: OutcomeModel) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return dense arrays of an MDP, as `TabularMDP.from_arrays` takes them.
 
-    Where actions are absent, it takes them with ``allowed=mdp.allowed_actions``, and where steps
-    take time, with ``durations=mdp.expected_duration``, which keeps all gains.
+    To read them back, pass ``allowed=mdp.allowed_actions`` where states lack actions, and
+    ``durations=mdp.expected_duration``, which keeps all gains, where steps take time.
 
     Parameters
     ----------
@@ -348,12 +315,11 @@ def dense_arrays(mdp: OutcomeModel) -> tuple[FloatArray, FloatArray, FloatArray]
     """
     S, A, K = mdp.next_state.shape
     if S * A * S > MAX_ENTRIES:
+        size = f"{2 * S * A * S * 8 / 1e9:.1f} GB"
         raise ModelTooLargeError(
-            f"dense arrays of {S} states and {A} actions would take "
-            f"{2 * S * A * S * 8 / 1e9:.1f} GB; use the outcome table itself"
+            f"dense arrays of {S} states and {A} actions would take {size}; use the outcome table"
         )
-    row = np.repeat(np.arange(S * A), K)
-    place = row * S + mdp.next_state.ravel()
+    place = np.repeat(np.arange(S * A) * S, K) + mdp.next_state.ravel()
     p = mdp.probability.ravel()
     P = group_sums(place, p, S * A * S)
     R = group_sums(place, p * mdp.reward.ravel(), S * A * S)

@@ -9,9 +9,8 @@ chain, periodic or not, with transient states and with several recurrent classes
 
 (Puterman, 1994, Markov Decision Processes, appendix A and chapter 8.)
 
-Everything is computed when first asked for, and kept, in read-only arrays. Work and memory are
-linear in the transitions for chains whose large components are single states, and otherwise as
-`unichain_gym.linear` says; nothing dense of shape (S, S) is formed without being asked for.
+Everything is computed when first asked for, and kept, in read-only arrays. Nothing dense of shape
+(S, S) is formed unless it is asked for; `unichain_gym.linear` says how much work the rest takes.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 
-from unichain_gym import hitting, horizon, mixing, moments, restriction, spectrum, stepwise
+from unichain_gym import hitting, horizon, moments, restriction, spectrum, stepwise
 from unichain_gym.action_values import action_values, bisimulation_distances
 from unichain_gym.arrays import FloatArray, IntArray
 from unichain_gym.drawing import draw_chain
@@ -56,109 +55,46 @@ class MarkovChain:
     Parameters
     ----------
     transition_matrix : array_like or sparse, shape (S, S)
-        P; each row sums to 1, in float32 as well as its precision allows. Kept as CSR in double,
-        without stored zeros.
+        P; each row sums to 1, as well as its precision allows. Kept as CSR in double.
     reward : array_like, shape (S,)
         r, the expected reward of a step from each state.
     initial_distribution : array_like, shape (S,)
         p^0.
     mdp, policy : TabularMDP and ndarray (S, A), optional
         Where the chain comes from; needed by what compares or draws actions.
-    state_names : sequence of str or of int, length S, optional
-        What the states are called; by default as in the MDP, or 0 to S - 1.
-    drop_below : float, optional
-        What becomes of probabilities of the size of rounding errors: see `TabularMDP`.
+    state_names, drop_below : optional
+        As for `TabularMDP`; by default the names of the MDP, or 0 to S - 1.
     durations : array_like, shape (S,), optional
-        The expected time of a step from each state, at least 0, by default 1; of a chain with an
-        MDP and a policy, those of the MDP. Then gain and variance are per unit of time,
-        (I - P) b = r - g τ, and all that counts steps counts them as before: distributions,
-        discounted values, finite horizons, mixing and absorption.
+        The expected time of a step from each state, at least 0; by default as in the MDP, or 1.
+        Gain, bias and variance are then per unit of time; all else counts steps.
 
     Raises
     ------
     InvalidModelError
         If shapes disagree, a number is not finite or negative, a row does not sum to 1, no time
         passes in a recurrent class, or names do not fit; in methods, if a state does not exist.
-
-    Notes
-    -----
-    What several recurrent classes do not have in common, such as one gain, raises a
-    `MulticlassError`, and a limit that a periodic chain lacks a `PeriodicChainError`. Dense arrays
-    for more than 5,000 states raise a `ModelTooLargeError`, and what no method reaches or doubles
-    do not hold a `ConvergenceError`. Each message names the value, and what to ask for instead.
+    MulticlassError, PeriodicChainError, ModelTooLargeError, ConvergenceError
+        In methods, for what several recurrent classes do not have in common, such as one gain; a
+        limit that a periodic chain lacks; dense arrays of more than 5,000 states; what no method
+        reaches.
 
     Attributes
     ----------
-    n_states : int
-        S.
-    recurrent_classes, recurrent_states, transient_states
-        Which states the chain returns to for ever, and which it leaves for good.
-    is_unichain : bool
-        Whether there is one recurrent class only.
+    n_states, recurrent_classes, recurrent_states, transient_states, is_unichain
     class_periods, period, cyclic_classes
-        How many steps a return takes at least, by class and for all; what is visited in turn.
-    stationary_distribution : ndarray, shape (S,)
-        The long-run distribution from the start, p*.
-    mean_duration : float
-        The average time of a step in the long run.
-    gain, gain_vector : float; ndarray, shape (S,)
-        The long-run average reward, of a unichain and from each state.
-    bias : ndarray, shape (S,)
-        The total reward above the gain.
-    action_bias : ndarray, shape (S, A)
-        The bias of taking an action first.
-    variance : float
-        The asymptotic variance of the states' expected rewards.
-    deviation_matrix, fundamental_matrix : ndarray, shape (S, S)
-        D, of which the bias is D r; Z = D + P*.
-    kemeny_constant : float
-        The expected time to a state drawn from p*.
-    mean_absorption_time, absorption_time_variance : ndarray, shape (S,)
-        Of the steps until a recurrent class is entered.
-    expected_visits : ndarray, shape (S,)
-        How often each state is visited in all.
-    mean_return_time : ndarray, shape (S,)
-        The expected steps until a state is visited again.
-    spectral_gap, relaxation_time, implied_timescale : float
-        1 minus the largest modulus of an eigenvalue that decays, its inverse, and the steps in
-        which what decays slowest falls to 1/e.
-    solver_report : SolverReport
-        How stationary distribution and bias were computed.
+    stationary_distribution, mean_duration, gain, gain_vector, bias, action_bias, variance
+    deviation_matrix, fundamental_matrix, kemeny_constant, solver_report
+    mean_absorption_time, absorption_time_variance, expected_visits, mean_return_time
+    spectral_gap, relaxation_time, implied_timescale
 
     Methods
     -------
-    classify()
-        Classes, periods and gains as a table.
-    class_of(state)
-        The index of a state's recurrent class.
-    reachable(from_)
-        The chain restricted to what the start, or given states, can reach.
-    relative_value(reference)
-        The bias less that of a reference state.
-    asymptotic_variance(of)
-        The asymptotic variance of observed rewards, for the error bars of a mean.
-    discounted_value(discount)
-        The discounted value of each state.
-    bisimulation_distance(discount)
-        How far apart the action values of two states are.
-    absorption_probabilities()
-        The probability of ending in each recurrent class.
-    max_absorption_time(tol)
-        When the transient states are all but left.
+    classify(), class_of(state), reachable(from_), absorption_probabilities()
+    relative_value(reference), discounted_value(discount), finite_horizon_value(n_steps, terminal)
+    asymptotic_variance(of), bisimulation_distance(discount)
     hitting_time(target), hitting_time_variance(target), hitting_reward(target)
-        Mean and variance of the steps until a target is reached, and the mean reward before.
-    hitting_probability(targets, avoiding)
-        The probability of ever reaching a target, or of reaching it before others.
-    stepwise_distributions(t_max)
-        The distribution at each timestep.
-    finite_horizon_value(n_steps, terminal)
-        The expected total reward of n steps.
-    simulate(n_steps, seed)
-        One path: states, actions, rewards.
-    mixing_time(tol, start)
-        When the distribution is close to p*.
-    plot()
-        A picture, by bias.
+    hitting_probability(targets, avoiding), max_absorption_time(tol), mixing_time(tol, start)
+    stepwise_distributions(t_max), simulate(n_steps, seed), plot()
 
     Examples
     --------
@@ -195,47 +131,39 @@ class MarkovChain:
         drop_below: float | None = None,
         durations: ArrayLike | None = None,
     ) -> None:
-        # What an MDP and a policy give was seen to when these were made.
-        drop_below = drop_below if mdp is None else 0.0
+        names: Sequence[str | int] | None
+        given = transition_matrix, reward, initial_distribution, state_names
+        # The MDP has dropped rounding errors already.
+        P, r, start, names = read_chain(*given, drop_below if mdp is None else 0.0)
         if mdp is not None:
             if not hasattr(mdp, "allowed_actions"):
                 raise InvalidModelError(f"mdp must be a TabularMDP; got {mdp!r}")
-            policy = None if policy is None else read_only(np.array(read_reals(policy, "policy")))
-            if policy is not None and policy.shape != mdp.allowed_actions.shape:
+            names = mdp.state_names if names is None else names
+        if mdp is not None and policy is not None:
+            policy = read_only(np.array(read_reals(policy, "policy")))
+            if policy.shape != mdp.allowed_actions.shape:
+                shape = mdp.allowed_actions.shape
                 raise InvalidModelError(
-                    f"policy must have shape {mdp.allowed_actions.shape}, a probability for each "
-                    f"state and action; got {policy.shape}"
+                    f"policy must have shape {shape}, (S, A); got {policy.shape}"
                 )
-        names: Sequence[str | int] | None
-        P, r, start, names = read_chain(
-            transition_matrix, reward, initial_distribution, state_names, drop_below
-        )
-        if names is None and mdp is not None:
-            names = mdp.state_names
-        if durations is None and not (mdp is None or policy is None or mdp.durations is None):
-            durations = np.einsum("sa,sa->s", policy, mdp.expected_duration)
+            if durations is None and mdp.durations is not None:
+                durations = np.einsum("sa,sa->s", policy, mdp.expected_duration)
         tau = read_durations(durations, np.ones(r.size, dtype=bool))
-        vars(self).update(
-            transition_matrix=P,
-            reward=r,
-            initial_distribution=start,
-            mdp=mdp,
-            policy=policy,
-            state_names=range(r.size) if names is None else names,
-            durations=tau,
-        )
+        names = range(r.size) if names is None else names
+        vars(self).update(transition_matrix=P, reward=r, initial_distribution=start, mdp=mdp)
+        vars(self).update(policy=policy, state_names=names, durations=tau)
         if tau is not None and (tau == 0.0).any():
             for states in self.recurrent_classes:
                 if not tau[states].any():
                     raise InvalidModelError(
-                        f"no time passes in the recurrent class {abbreviate(states)}, so that it "
-                        "has no reward per unit of time; give a step there a duration"
+                        f"no time passes in the recurrent class {abbreviate(states)}; give a step "
+                        "there a duration"
                     )
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(
-            f"{name!r} of a chain cannot be set: what was computed before would not follow. Make "
-            "another chain, by MarkovChain(...) or mdp.induce(policy)"
+            f"{name!r} of a chain cannot be set. Make another, by MarkovChain(...) or "
+            "mdp.induce(policy)"
         )
 
     def __delattr__(self, name: str) -> None:
@@ -244,14 +172,8 @@ class MarkovChain:
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle what the chain was made of; all else is computed again when it is asked for."""
         names = None if isinstance(self.state_names, range) else self.state_names
-        make = partial(
-            type(self),
-            mdp=self.mdp,
-            policy=self.policy,
-            state_names=names,
-            drop_below=0.0,
-            durations=self.durations,
-        )
+        kept: dict[str, Any] = {name: vars(self)[name] for name in ("mdp", "policy", "durations")}
+        make = partial(type(self), **kept, state_names=names, drop_below=0.0)
         return make, (self.transition_matrix, self.reward, self.initial_distribution)
 
     def __repr__(self) -> str:
@@ -267,8 +189,6 @@ class MarkovChain:
     def n_states(self) -> int:
         """Number of states S."""
         return int(self.reward.size)
-
-    # Structure
 
     @cached_property
     def _structure(self) -> Structure:
@@ -302,8 +222,8 @@ class MarkovChain:
     def cyclic_classes(self) -> list[list[IntArray]]:
         """For each recurrent class, its cyclic classes: as many as its period, in turn.
 
-        From a state of one the chain goes to the next, and from the last to the first, which is
-        that of the class's lowest state. (Kemeny & Snell, 1960, section 2.2.)
+        From each the chain goes to the next, and from the last to the first, which holds the
+        class's lowest state. (Kemeny & Snell, 1960, section 2.2.)
         """
         of_class = cyclic_classes(self.transition_matrix, self._structure, self.class_periods)
         return [[read_only(states) for states in parts] for parts in of_class]
@@ -342,13 +262,10 @@ class MarkovChain:
         """
         recurrent, p = self.recurrent_states, self.stationary_distribution
         label = self._structure.class_label[recurrent]
-        return Classification(
-            classes=self.recurrent_classes,
-            transient=self.transient_states,
-            period=self.class_periods,
-            gain=self._limits.class_rate(self.reward, self.durations),
-            probability=group_sums(label, p[recurrent], self._structure.n_classes),
-        )
+        gain = self._limits.class_rate(self.reward, self.durations)
+        probability = group_sums(label, p[recurrent], self._structure.n_classes)
+        states = self.recurrent_classes, self.transient_states
+        return Classification(*states, self.class_periods, gain, probability)
 
     @property
     def solver_report(self) -> SolverReport:
@@ -359,63 +276,41 @@ class MarkovChain:
         return report_solution(self._limits, self.reward - self._charge, self.bias, size)
 
     def reachable(self, from_: ArrayLike | None = None) -> MarkovChain:
-        """Return the chain restricted to the states that can be reached.
+        """Return the chain restricted to what a start can reach; see `TabularMDP.reachable`.
 
-        Parameters
-        ----------
-        from_ : states, optional
-            Where to start, by number, name or mask: the new initial distribution is uniform over
-            these states. By
-            default the chain keeps its own.
-
-        Returns
-        -------
-        MarkovChain
-            Its `state_names` are those the states have here. Its `mdp` has the same states, and
-            of the actions those that do not lead out of them.
+        Its `mdp` has the same states, without the actions that lead out of them.
         """
-        P, initial = self.transition_matrix, self.initial_distribution
+        P, initial, mdp = self.transition_matrix, self.initial_distribution, self.mdp
         states, start = restriction.reach(P, initial, from_, self.state_names)
-        mdp, policy = self.mdp, self.policy
+        arrays = {"policy": self.policy, "durations": self.durations}
         return MarkovChain(
             P[states][:, states],
             self.reward[states],
             start[states],
             mdp=None if mdp is None else restriction.restrict_mdp(mdp, states, start),
-            policy=None if policy is None else policy[states],
             state_names=restriction.pick(self.state_names, states),
-            drop_below=0.0,  # what there is to say was said of this chain
-            durations=None if self.durations is None else self.durations[states],
+            drop_below=0.0,
+            **{k: None if array is None else array[states] for k, array in arrays.items()},
         )
-
-    # The long run
 
     @cached_property
     def stationary_distribution(self) -> FloatArray:
         """p* = p^0 P*, shape (S,); p* P = p*.
 
-        With one recurrent class it does not depend on the start. Where elimination without
-        subtraction applies, every entry above 1e-150 has a small relative error, however nearly
-        the class falls apart; elsewhere the sum of all errors is at most 1e-8 of the whole, and
-        mostly far less: `solver_report` states the bound.
+        With one recurrent class it does not depend on the start. `solver_report` bounds its
+        error: in all at most 1e-8, mostly far less, and often small relative to each entry.
         """
         return read_only(self._limits.distribution(self.initial_distribution))
 
     @cached_property
     def gain(self) -> float:
-        """The long-run average reward, g = p* r; `gain_vector` if there are several classes.
-
-        With durations per unit of time, g = p* r / p* τ.
-        """
+        """The long-run average reward, g = p* r, with durations p* r / p* τ; of a unichain."""
         self._require_unichain("one gain", "gain_vector, shape (S,)")
         return float(self.stationary_distribution @ self.reward) / self.mean_duration
 
     @cached_property
     def mean_duration(self) -> float:
-        """The average time of a step in the long run, p* τ; 1 without durations.
-
-        Of all time, the share p*(s) τ(s) / p* τ is spent in steps from s.
-        """
+        """The average time of a step in the long run, p* τ; 1 without durations."""
         self._require_unichain("one mean duration", "recurrent_classes to look at each alone")
         if self.durations is None:
             return 1.0
@@ -449,11 +344,9 @@ class MarkovChain:
     def bias(self) -> FloatArray:
         """The total reward above the gain, b = D r, shape (S,); (I - P) b = r - g, P* b = 0.
 
-        The error is about 1e-16 of |r| times the largest entry of D: in a chain that moves
-        between two halves once in n steps, n times more than in one that mixes at once. No
-        method can do better from rounded rewards; `solver_report` states the bound. With
-        durations (I - P) b = r - g τ and P* b = 0, P* being that of steps (Puterman, 1994,
-        chapter 11).
+        The error is about 1e-16 of |r| times the largest entry of D, which is large for a chain
+        that mixes slowly; `solver_report` states the bound. With durations (I - P) b = r - g τ
+        and P* b = 0, where P* counts steps (Puterman, 1994, chapter 11).
         """
         if self.durations is not None:
             values = self.reward - self._charge
@@ -461,12 +354,11 @@ class MarkovChain:
         return read_only(self._limits.potential(self.reward, "bias"))
 
     def relative_value(self, reference: int | str) -> FloatArray:
-        """Return b - b(reference).
+        """Return the bias of each state less the bias of a reference state.
 
         Parameters
         ----------
         reference : int or str
-            The state whose value is 0.
 
         Returns
         -------
@@ -489,29 +381,24 @@ class MarkovChain:
 
     @cached_property
     def variance(self) -> float:
-        """The asymptotic variance of the states' expected rewards, lim Var(Σ_{t<n} r(s_t))/n.
-
-        Randomness of the reward given the state is not in it: see `asymptotic_variance`.
-        """
+        """The `asymptotic_variance` of the states' expected rewards."""
         return self.asymptotic_variance("state_reward")
 
     def asymptotic_variance(self, of: moments.RewardKind = "reward") -> float:
         """Return the asymptotic variance, lim Var(Σ_{t<n} R_t)/n.
 
-        The square root of it over n is the standard error of a mean reward over n steps. With
-        durations it is lim Var(reward until time t)/t, and t takes the place of n.
+        The square root of it over n is the standard error of a mean reward over n steps, or with
+        durations over a time of n.
 
         Parameters
         ----------
         of : {"reward", "state_reward"}
-            With R_t the reward that is observed, which depends on the action and may depend on
-            the next state or be random besides; or with the expected one, r(s_t), alone. The
-            two are one for a chain that was made from a transition matrix.
+            Of the observed reward, which depends on the action and may depend on the next state,
+            or of the expected one, r(s_t). They are one for a chain made from a matrix.
 
         Returns
         -------
         float
-            In squared units of the reward, times steps.
         """
         self._require_unichain("one variance", "recurrent_classes to look at each class alone")
         return moments.asymptotic_variance(self, of)
@@ -526,9 +413,7 @@ class MarkovChain:
     def fundamental_matrix(self) -> FloatArray:
         """Z = (I - P + P*)^{-1} = D + P*, dense, shape (S, S); D is the `deviation_matrix`.
 
-        Z - I sums P^t - P* over t ≥ 1. Between transient states it is (I - P_TT)^{-1}, the
-        expected visits, which is what absorbing chains call their fundamental matrix. (Kemeny &
-        Snell, 1960, sections 3.2 and 4.3; for any chain Puterman, 1994, appendix A.)
+        Between transient states it is (I - P_TT)^{-1}. (Kemeny & Snell, 1960, sections 3.2, 4.3.)
         """
         require_dense("fundamental_matrix", self.n_states)
         return read_only(self.deviation_matrix + self._limits.limit(np.eye(self.n_states)))
@@ -537,8 +422,7 @@ class MarkovChain:
     def kemeny_constant(self) -> float:
         """Σ_s' p*(s') h(s, s'), the same from every recurrent s; h(s, s') is the hitting time.
 
-        It is the trace of D over the recurrent states. (With h(s', s') counted as the return
-        time instead of 0 it is larger by 1.)
+        It is the trace of D over the recurrent states. h(s', s') counts as 0, not as a return.
         """
         self._require_unichain("a Kemeny constant", "recurrent_classes to look at each class alone")
         return float(self.deviation_matrix.diagonal()[self.recurrent_states].sum())
@@ -546,9 +430,8 @@ class MarkovChain:
     def discounted_value(self, discount: float) -> FloatArray:
         """Return v = (I - γP)^{-1} r for a discount γ.
 
-        Accurate up to the limit, relative to the largest value: it is computed as g/(1 - γ) plus
-        a part that tends to b, each to nearly all digits. With durations each step is discounted
-        once, whatever time it takes, and the limits are those of rewards per step.
+        Accurate up to γ = 1: it is computed as g/(1 - γ) plus a part that tends to b. With
+        durations each step is discounted once, whatever time it takes.
 
         Parameters
         ----------
@@ -563,9 +446,7 @@ class MarkovChain:
         return self._limits.discounted(self.reward, discount)
 
     def bisimulation_distance(self, discount: float = 0.999) -> FloatArray:
-        """Return max_a |q(s, a) - q(s', a)|, with q the discounted action values.
-
-        The paper's d_π, on which its optimal-transport distances rest.
+        """Return the paper's d_π, max_a |q(s, a) - q(s', a)|, q being discounted action values.
 
         Parameters
         ----------
@@ -585,42 +466,36 @@ class MarkovChain:
         following = discount * self.discounted_value(discount)
         return bisimulation_distances(action_values(self.mdp, following))
 
-    # Absorption
-
     def absorption_probabilities(self) -> FloatArray:
         """Return the probability of ending in each class.
 
         Returns
         -------
         ndarray, shape (S, n_classes)
-            In the order of `recurrent_classes`; rows sum to 1.
+            In the order of `recurrent_classes`.
         """
         return self._limits.absorption()
 
     @cached_property
     def mean_absorption_time(self) -> FloatArray:
-        """Expected number of steps until a recurrent class is entered, shape (S,).
-
-        (I - P_TT)^{-1} 1 on the transient states T, 0 on recurrent ones.
-        """
+        """Expected number of steps until a recurrent class is entered, shape (S,)."""
         zeros = np.zeros(self.recurrent_states.size)
         return read_only(self._limits.carry(zeros, np.ones(self.transient_states.size)))
 
     @cached_property
     def absorption_time_variance(self) -> FloatArray:
-        """Variance of the number of steps until a recurrent class is entered, shape (S,).
+        """Variance of the steps until a recurrent class is entered, shape (S,).
 
-        Its mean is `mean_absorption_time`. The second moment is the variance plus the mean
-        squared. (Kemeny & Snell, 1960, theorem 3.3.5.)
+        (Kemeny & Snell, 1960, theorem 3.3.5.)
         """
-        T, recurrent = self.transient_states, self.recurrent_states
+        T, zeros = self.transient_states, np.zeros(self.recurrent_states.size)
         source = hitting.step_variances(self.transition_matrix[T], T, self.mean_absorption_time)
-        return read_only(finite(self._limits.carry(np.zeros(recurrent.size), source)))
+        return read_only(finite(self._limits.carry(zeros, source)))
 
     def max_absorption_time(self, tol: float = 1e-8) -> int:
         """Return the first t with ‖P_TT^t‖_F ≤ tol, the paper's definition; 0 if T is empty.
 
-        P_TT^t is dense; beyond 5,000 transient states there is `mean_absorption_time`.
+        Beyond 5,000 transient states there is `mean_absorption_time`.
 
         Parameters
         ----------
@@ -634,11 +509,7 @@ class MarkovChain:
 
     @cached_property
     def mean_return_time(self) -> FloatArray:
-        """Expected steps until each state is visited again, shape (S,): 1/p*(s) in its class.
-
-        Infinite for transient states, which may never be visited again. The mean time of return
-        to a set, started in the long-run distribution on it, is 1 over the sum of p* there.
-        """
+        """Expected steps until each state is visited again, (S,): 1/p*(s); inf if transient."""
         times = np.full(self.n_states, np.inf)
         with np.errstate(divide="ignore"):  # probabilities below the doubles
             times[self.recurrent_states] = 1.0 / self._limits.stationary
@@ -648,8 +519,7 @@ class MarkovChain:
     def expected_visits(self) -> FloatArray:
         """Expected number of visits of each state, Σ_t p^t(s), shape (S,).
 
-        p^0_T (I - P_TT)^{-1} on the transient states T; infinite for recurrent states that can
-        be reached from the start, 0 for those that cannot.
+        It is infinite for recurrent states that the start can reach, 0 for those it cannot.
         """
         visits = np.zeros(self.n_states)
         # By what can be reached: a probability may be too small for a positive double.
@@ -657,7 +527,7 @@ class MarkovChain:
         visits[self.transient_states] = self._limits.visits(self.initial_distribution)
         return read_only(visits)
 
-    # Functions of the files of their methods, of which the chain is the first argument.
+    # Functions whose first argument is the chain.
     hitting_time = hitting.hitting_time
     hitting_reward = hitting.hitting_reward
     hitting_time_variance = hitting.hitting_time_variance
@@ -667,52 +537,40 @@ class MarkovChain:
     simulate = simulate
     plot = draw_chain
 
-    # Mixing
-
     @cached_property
     def spectral_gap(self) -> float:
         """The absolute spectral gap, 1 - max |λ| over all eigenvalues λ of P but the 1 of P*.
 
-        That is 1 minus the spectral radius of P - P*: each recurrent class has one eigenvalue 1
-        that does not count. 0 if a class is periodic, 1 if P^t is P* from some t on. Within a
-        relative 1e-6. (Levin & Peres, 2017, Markov Chains and Mixing Times, chapter 12.)
+        0 if a class is periodic, 1 if P^t is P* from some t on. Within a relative 1e-6. (Levin &
+        Peres, 2017, Markov Chains and Mixing Times, chapter 12.)
         """
         return spectrum.spectral_gap(self.transition_matrix, self._structure, self.class_periods)
 
     @property
     def relaxation_time(self) -> float:
-        """1/`spectral_gap`, the steps in which what is not settled falls to 1/e; inf if periodic.
-
-        It bounds the mixing time of a reversible chain from both sides, up to the logarithm of
-        the smallest probability of p*; of other chains it is the rate in the long run alone.
-        """
+        """1/`spectral_gap`, the steps in which what decays falls to 1/e; inf if periodic."""
         gap = self.spectral_gap
         return 1.0 / gap if gap > 0.0 else float("inf")
 
     @property
     def implied_timescale(self) -> float:
-        """-1/ln |λ| of the slowest eigenvalue that decays, 1 - `spectral_gap`; inf if periodic.
-
-        Other timescales of the chain are shorter. (Prinz et al., 2011, J. Chem. Phys. 134.)
-        """
+        """-1/ln |λ| of the slowest eigenvalue that decays; inf if periodic (Prinz et al., 2011)."""
         gap = self.spectral_gap
         return -1.0 / math.log1p(-gap) if 0.0 < gap < 1.0 else (0.0 if gap else float("inf"))
 
     def mixing_time(
-        self, tol: float = 1e-10, start: mixing.MixingStart = "initial", *, averaged: bool = False
+        self, tol: float = 1e-10, start: stepwise.MixingStart = "initial", *, averaged: bool = False
     ) -> int:
         """Return the first t at which the total variation ½ ‖p^t - p*‖₁ is at most tol.
 
         Parameters
         ----------
         tol : float
-            Distance that counts as mixed; at least 3.6e-15, below which rounding of p* hides it,
-            unless `averaged`.
+            At least 3.6e-15, below which rounding of p* hides it, unless `averaged`.
         start : {"initial", "worst"}
             From the initial distribution, or from the state that takes longest.
         averaged : bool
-            Use the average of p^0 … p^t in place of p^t. It converges for periodic chains too,
-            though only as 1/t.
+            Use the average of p^0 … p^t, which converges for periodic chains too, as 1/t.
 
         Returns
         -------
@@ -720,16 +578,12 @@ class MarkovChain:
 
         Raises
         ------
-        PeriodicChainError
-            If the start reaches a periodic class, so that p^t has no limit, unless `averaged`.
-        InvalidArgumentError
-            For an unknown start, or a tolerance that rounding hides.
+        PeriodicChainError, InvalidArgumentError
+            If p^t has no limit; for an unknown start, or a tolerance that rounding hides.
         """
         if isinstance(start, str) and start == "worst":
             self._require_unichain("a worst-case mixing time", "start='initial'")
-        return mixing.mixing_time(self._limits, self.initial_distribution, start, tol, averaged)
-
-    # What the methods above share
+        return stepwise.mixing_time(self._limits, self.initial_distribution, start, tol, averaged)
 
     @cached_property
     def _reached(self) -> IntArray:

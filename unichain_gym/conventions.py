@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 import numpy as np
-from gymnasium.vector import AutoresetMode
 from numpy.typing import ArrayLike, NDArray
 
 from unichain_gym.arrays import BoolArray, FloatArray, IntArray
@@ -32,10 +31,13 @@ RenderMode = Literal["rgb_array", "ansi"]
 RENDER_METADATA: dict[str, Any] = {"render_modes": list(get_args(RenderMode)), "render_fps": 4}
 
 
-def action_masks(mdp: TabularMDP) -> NDArray[np.int8] | None:
-    """Return Gymnasium's action mask of each state, shape (S, A); None if all are all ones."""
-    allowed = mdp.allowed_actions
-    return None if allowed.all() else allowed.astype(np.int8)
+def read_settings(mdp: Any, render_mode: Any, info_level: Any) -> NDArray[np.int8] | None:
+    """Check what an environment is made of; return action masks (S, A), None if all are ones."""
+    check_mdp(mdp)
+    if render_mode is not None:
+        check_choice("render_mode", render_mode, get_args(RenderMode))
+    check_choice("info_level", info_level, get_args(InfoLevel))
+    return None if mdp.allowed_actions.all() else mdp.allowed_actions.astype(np.int8)
 
 
 def check_allowed(mdp: TabularMDP, state: int, action: int, whose: str = "") -> None:
@@ -43,8 +45,7 @@ def check_allowed(mdp: TabularMDP, state: int, action: int, whose: str = "") -> 
     if not mdp.allowed_actions[state, action]:
         has = abbreviate(np.flatnonzero(mdp.allowed_actions[state]))
         raise InvalidArgumentError(
-            f"{whose}state {state} lacks action {action}; it has: {has} (infos tell by "
-            "'action_mask')"
+            f"{whose}state {state} lacks action {action}; it has: {has} (see info['action_mask'])"
         )
 
 
@@ -57,15 +58,12 @@ def read_actions(
 ) -> IntArray:
     """Return the actions of n environments as integers, or raise `InvalidArgumentError`.
 
-    ``masks`` are the model's `action_masks`. Where it is ``ignored``, an action does not matter,
-    and becomes one that the state has.
+    An action that is ``ignored`` becomes one that the state has.
     """
-    n = states.size
-    given = read_array(actions, "actions", InvalidArgumentError)
-    if given.shape != (n,) or given.dtype.kind not in "iu":
-        raise InvalidArgumentError(
-            f"actions must be integers of shape ({n},); got {given.dtype} of shape {given.shape}"
-        )
+    given, shape = read_array(actions, "actions", InvalidArgumentError), states.shape
+    if given.shape != shape or given.dtype.kind not in "iu":
+        got = f"{given.dtype} of shape {given.shape}"
+        raise InvalidArgumentError(f"actions must be integers of shape {shape}; got {got}")
     chosen: IntArray = given.astype(np.int64, copy=False)
     if ignored is not None:
         chosen = np.where(ignored, 0 if masks is None else masks[states].argmax(axis=1), chosen)
@@ -81,61 +79,36 @@ def read_actions(
     return chosen
 
 
-def read_autoreset_mode(mode: AutoresetMode | str) -> AutoresetMode:
-    """Return Gymnasium's mode of this name, or raise `InvalidArgumentError`."""
-    if isinstance(mode, AutoresetMode):
-        return mode
-    return AutoresetMode(check_choice("autoreset_mode", mode, [m.value for m in AutoresetMode]))
-
-
 def refuse_unknown(
     error: type[UnichainError], owner: str, kind: str, given: Iterable[str], known: Sequence[str]
 ) -> None:
     """Raise ``error`` for the first of the given names of arguments that is not known."""
     for name in given:
         if name not in known:
+            listed = ", ".join(known) or "none"
             raise error(
-                f"{owner} has no {kind} {name!r}{nearest_name(name, known)}; it has: "
-                f"{', '.join(known) or 'none'}"
+                f"{owner} has no {kind} {name!r}{nearest_name(name, known)}; it has: {listed}"
             )
 
 
 def check_mdp(mdp: TabularMDP) -> TabularMDP:
-    """Return an MDP, or raise `InvalidArgumentError` if it is none."""
+    """Return an MDP, or raise `InvalidArgumentError` if it is something else."""
     if not isinstance(mdp, TabularMDP):
         raise InvalidArgumentError(f"needs a TabularMDP, such as make_mdp('h36c'); got {mdp!r}")
     return mdp
 
 
-def read_seed(seed: int | None) -> int | None:
-    """Return the seed of a reset, or raise `InvalidArgumentError`."""
+def read_reset(seed: Any, options: Any) -> tuple[int | None, dict[str, Any]]:
+    """Return a reset's seed and a copy of its options, or raise `InvalidArgumentError`."""
     if seed is not None:
         require_integers(InvalidArgumentError, low=0, seed=seed)
-    return None if seed is None else int(seed)
-
-
-def read_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the options of a reset as a dict of one's own, or raise `InvalidArgumentError`."""
+        seed = int(seed)
     if not isinstance(options, Mapping | None):
+        example = "{'state': 3}"
         raise InvalidArgumentError(
-            f"options of reset() are a dict such as {{'state': 3}}; got {options!r}"
+            f"options of reset() are a dict such as {example}; got {options!r}"
         )
-    return dict(options or {})
-
-
-def read_mask(mask: ArrayLike, n: int) -> BoolArray:
-    """Return which of n environments to reset, or raise `InvalidArgumentError`."""
-    array = read_array(mask, "options['reset_mask']", InvalidArgumentError)
-    if array.dtype != np.bool_ or array.shape != (n,):
-        raise InvalidArgumentError(
-            f"options['reset_mask'] must be bool of shape ({n},); got "
-            f"{array.dtype} of shape {array.shape}"
-        )
-    if not array.any():
-        raise InvalidArgumentError(
-            "options['reset_mask'] names no environment; leave reset() out then"
-        )
-    return array
+    return seed, dict(options or {})
 
 
 def draw_start(
@@ -146,21 +119,20 @@ def draw_start(
     rng: np.random.Generator,
 ) -> IntArray:
     """Return ``n`` start states: as ``options`` say, else drawn by ``thresholds``."""
-    unknown = [name for name in options if name not in ("state", "distribution")]
-    if unknown or len(options) > 1:
+    if not {*options} <= {"state", "distribution"} or len(options) > 1:
+        got = ", ".join(map(repr, options))
         raise InvalidArgumentError(
-            "reset takes one option, 'state' or 'distribution' (a vector environment "
-            f"'reset_mask' too); got {', '.join(map(repr, options))}"
+            "reset takes one option, 'state' or 'distribution' (and 'reset_mask' of many); got "
+            f"{got}"
         )
     if "state" in options:
         return check_states(mdp, options["state"], n, "options['state']")
     if "distribution" in options:
-        p = read_reals(options["distribution"], "options['distribution']", InvalidArgumentError)
+        what = "options['distribution']"
+        p = read_reals(options["distribution"], what, InvalidArgumentError)
         if p.shape != (mdp.n_states,):
-            raise InvalidArgumentError(
-                f"options['distribution'] must have shape ({mdp.n_states},); got {p.shape}"
-            )
-        check_distribution(p, "options['distribution']")
+            raise InvalidArgumentError(f"{what} must have shape ({mdp.n_states},); got {p.shape}")
+        check_distribution(p, what)
         thresholds = draw_thresholds(p)
     return np.searchsorted(thresholds, rng.random(n), side="right")
 
@@ -171,11 +143,9 @@ def check_states(mdp: TabularMDP, states: ArrayLike, n: int, what: str) -> IntAr
     array = look_up(array, mdp.state_names, "state", InvalidArgumentError)
     if array.shape not in ((), (n,)) or not np.issubdtype(array.dtype, np.integer):
         raise InvalidArgumentError(f"{what} must be one integer or {n} of them; got {states!r}")
-    wrong = array[(array < 0) | (array >= mdp.n_states)]
+    wrong, last = array[(array < 0) | (array >= mdp.n_states)], mdp.n_states - 1
     if wrong.size:
-        raise InvalidArgumentError(
-            f"{what} must be from 0 to {mdp.n_states - 1}; got {int(wrong.flat[0])}"
-        )
+        raise InvalidArgumentError(f"{what} must be from 0 to {last}; got {int(wrong.flat[0])}")
     return np.broadcast_to(array.astype(np.int64), (n,))
 
 
@@ -186,27 +156,25 @@ def read_snapshot(
 
     Its ``shape`` is (), of one environment, or (n,); ``further`` names what else it must hold.
     """
+    is_one = "a snapshot is what get_state() returns"
     if not isinstance(snapshot, Mapping):
-        raise InvalidArgumentError(f"a snapshot is what get_state() returns; got {snapshot!r}")
+        raise InvalidArgumentError(f"{is_one}; got {snapshot!r}")
     missing = [k for k in ("state", "timestep", "generator", *further) if k not in snapshot]
     if missing:
-        raise InvalidArgumentError(
-            f"a snapshot is what get_state() returns; this one lacks {', '.join(missing)}"
-        )
-    states, timesteps = snapshot["state"], snapshot["timestep"]
+        raise InvalidArgumentError(f"{is_one}; this one lacks {', '.join(missing)}")
+    states, what = snapshot["state"], "the snapshot's timestep"
     if states is not None:
         n = shape[0] if shape else 1
         states = check_states(mdp, states, n, "the snapshot's state").copy()
-    array = read_array(timesteps, "the snapshot's timestep", InvalidArgumentError)
+    array = read_array(snapshot["timestep"], what, InvalidArgumentError)
     if shape and array.ndim == 1 and array.shape != shape:
         raise InvalidArgumentError(
             f"the snapshot is of {array.size} environments; these are {shape[0]}"
         )
     if array.shape != shape or array.dtype.kind not in "iu" or (array < 0).any():
         wanted = f"{shape[0]} integers" if shape else "one integer"
-        raise InvalidArgumentError(
-            f"the snapshot's timestep must be {wanted}, not negative; got {timesteps!r}"
-        )
+        got = snapshot["timestep"]
+        raise InvalidArgumentError(f"{what} must be {wanted}, not negative; got {got!r}")
     return states, array.astype(np.int64)
 
 
@@ -215,6 +183,6 @@ def restore_generator(rng: np.random.Generator, state: Mapping[str, Any]) -> Non
     try:
         rng.bit_generator.state = state
     except (KeyError, TypeError, ValueError) as error:
-        raise InvalidArgumentError(
-            f"the snapshot's generator is not one of {type(rng.bit_generator).__name__}: {error}"
-        ) from error
+        kind = type(rng.bit_generator).__name__
+        message = f"the snapshot's generator is not one of {kind}: {error}"
+        raise InvalidArgumentError(message) from error

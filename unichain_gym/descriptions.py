@@ -1,14 +1,13 @@
 """What the environments are, in words: Gymnasium's headings, filled from the cores.
 
 `describe_core` is the page of one core's environments, `describe_suite` that of all of them,
-which is the docstring of `UnichainEnv`. Everything that a core knows about itself, its numbers
-included, is read from it.
+which is the docstring of `UnichainEnv`.
 """
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -65,13 +64,11 @@ PAPER = (
     "V. Dewanto and M. Gallagher. Discounting-free policy evaluation from transient and recurrent "
     "states. arXiv:2204.04324, 2022."
 )
-VERSION_HISTORY = "* v0: initial version."
 
 
 def describe_suite() -> str:
     """Return what all environments share, with each core in brief, in Markdown."""
     cores = CORES.values()
-    references = dict.fromkeys([PAPER, *(r for core in cores for r in core.references)])
     counts = ", ".join(f"{core().n_actions} for ``{core.letter}``" for core in cores)
     about = "\n\n".join(
         f"``{core.letter}``: {core.name}. {core.description}{_outcomes(core())}" for core in cores
@@ -79,19 +76,13 @@ def describe_suite() -> str:
     rewards = "\n".join(_bullet(f"``{core.letter}``: {core.rewards}") for core in cores)
     observations = "\n".join(_bullet(f"``{core.letter}``: {core.observations}") for core in cores)
     return _page(
-        {
-            "Description": f"{STREAMS}\n\nThe cores:\n\n{about}",
-            "Action Space": f"``Discrete(A)``, A being the core's number of actions: {counts}.",
-            "Observation Space": "``Discrete(S)``: the state. Observations are Python ints. In "
-            f"the core, less the number of transient states, they mean:\n\n{observations}",
-            "Starting State": STARTING_STATE,
-            "Rewards": f"{STREAM_REWARDS} In the core:\n\n{rewards}",
-            "Episode End": EPISODE_END,
-            "Information": INFORMATION,
-            "Arguments": _example("h36c", "Unichain-v0") + "\n\n" + _list_arguments(ARGUMENTS),
-            "References": "\n".join(map(_bullet, references)),
-            "Version History": VERSION_HISTORY,
-        }
+        f"{STREAMS}\n\nThe cores:\n\n{about}",
+        f"``Discrete(A)``, A being the core's number of actions: {counts}.",
+        "``Discrete(S)``: the state. Observations are Python ints. In the core, less the number of "
+        f"transient states, they mean:\n\n{observations}",
+        rewards,
+        _example("h36c", "Unichain-v0") + "\n\n" + _list_arguments(ARGUMENTS),
+        [reference for core in cores for reference in core.references],
     )
 
 
@@ -104,48 +95,38 @@ def describe_core(core: Core) -> str:
         f"core_options[{name!r}]": f"{argument.meaning} Default: {argument.default!r}."
         for name, argument in core.arguments.items()
     }
+    example = _example(core.mnemonics[-1], core.ids[-1])
     return _page(
-        {
-            "Description": f"{core.name}. {core.description}{_outcomes(mdp)}\n\n{STREAMS}",
-            "Action Space": f"``Discrete({mdp.n_actions})``{names}",
-            "Observation Space": "``Discrete(S)``: the state. In the core, less the number of "
-            f"transient states:\n\n{core.observations}",
-            "Starting State": STARTING_STATE,
-            "Rewards": f"{STREAM_REWARDS} In the core:\n\n{core.rewards}",
-            "Episode End": EPISODE_END,
-            "Information": INFORMATION,
-            "Arguments": _example(core.mnemonics[-1], core.ids[-1])
-            + "\n\n"
-            + _list_arguments({**ARGUMENTS, **options}),
-            "References": "\n".join(map(_bullet, dict.fromkeys([PAPER, *core.references]))),
-            "Version History": VERSION_HISTORY,
-        }
+        f"{core.name}. {core.description}{_outcomes(mdp)}\n\n{STREAMS}",
+        f"``Discrete({mdp.n_actions})``{names}",
+        "``Discrete(S)``: the state. In the core, less the number of transient states:\n\n"
+        + core.observations,
+        core.rewards,
+        example + "\n\n" + _list_arguments({**ARGUMENTS, **options}),
+        core.references,
     )
 
 
 def outcome_table(mdp: TabularMDP) -> str:
     """Return the outcomes of an MDP as a Markdown table: a row for each state and its actions.
 
-    A row's one reward is in its last cell; where outcomes differ in reward, theirs follows in
-    parentheses, and so does the time of each where steps take time.
+    The last cell has the reward if all outcomes share it; else each has its own in parentheses,
+    with its time where steps take time.
     """
     timed = mdp.durations is not None
     said = "reward, time" if timed else "reward"
     lines = [f"| s | a | next state: probability ({said}) | r |", "|---|---|---|---|"]
     times = np.ones_like(mdp.reward) if mdp.durations is None else mdp.durations
-    for s in range(mdp.n_states):
-        for a in range(mdp.n_actions):
-            columns = mdp.next_state[s, a], mdp.probability[s, a], mdp.reward[s, a], times[s, a]
-            outcomes = [o for o in zip(*(c.tolist() for c in columns), strict=True) if o[1] > 0.0]
-            if not outcomes:
-                continue
-            rewards = {reward for _, _, reward, _ in outcomes}
-            shared = f"{rewards.pop():g}" if len(rewards) == 1 and not timed else ""
-            cells = (
-                f"{n}: {p:g}" + ("" if shared else f" ({r:g}{f', {t:g}' * timed})")
-                for n, p, r, t in outcomes
-            )
-            lines.append(f"| {s} | {a} | {', '.join(cells)} | {shared} |")
+    for s, a in np.argwhere(mdp.allowed_actions).tolist():
+        columns = mdp.next_state[s, a], mdp.probability[s, a], mdp.reward[s, a], times[s, a]
+        outcomes = [o for o in zip(*(c.tolist() for c in columns), strict=True) if o[1] > 0.0]
+        rewards = {reward for _, _, reward, _ in outcomes}
+        shared = f"{rewards.pop():g}" if len(rewards) == 1 and not timed else ""
+        cells = (
+            f"{n}: {p:g}" + ("" if shared else f" ({r:g}{f', {t:g}' * timed})")
+            for n, p, r, t in outcomes
+        )
+        lines.append(f"| {s} | {a} | {', '.join(cells)} | {shared} |")
     return "\n".join(lines)
 
 
@@ -156,7 +137,22 @@ def _outcomes(core: TabularMDP) -> str:
     return f"\n\n{outcome_table(core)}"
 
 
-def _page(sections: Mapping[str, str]) -> str:
+def _page(
+    about: str, actions: str, states: str, rewards: str, arguments: str, references: Iterable[str]
+) -> str:
+    """Return a page under Gymnasium's headings, the same for all cores in part."""
+    sections = {
+        "Description": about,
+        "Action Space": actions,
+        "Observation Space": states,
+        "Starting State": STARTING_STATE,
+        "Rewards": f"{STREAM_REWARDS} In the core:\n\n{rewards}",
+        "Episode End": EPISODE_END,
+        "Information": INFORMATION,
+        "Arguments": arguments,
+        "References": "\n".join(map(_bullet, dict.fromkeys([PAPER, *references]))),
+        "Version History": "* v0: initial version.",
+    }
     return "\n\n".join(f"## {name}\n{_wrap(text)}" for name, text in sections.items())
 
 

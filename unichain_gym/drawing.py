@@ -1,38 +1,31 @@
 """Pictures of MDPs and chains, in the manner of the paper's figure ``unichain_generic``.
 
 Transient states are green circles, recurrent ones gray; dashes mark the recurrent states and what
-leaves them. Each action has a color, and an edge is the stronger the more probable it is; the
-legend says all this. Where a state and action has many next states, only the probable ones are
-drawn, and the title says which. Where steps take time, an edge tells it unless it is 1, in a
-picture of few edges. matplotlib, the extra ``plot``, is imported only when something is
-drawn, and drawn on without a display or pyplot's global state.
+leaves them. Each action has a color, and an edge is the stronger the more probable it is. Where
+next states are many, only the probable ones are drawn, and the title says which. An edge shows the
+time that its step takes, unless it is 1 or edges are many. matplotlib, the extra ``plot``, is
+imported when something is drawn, and used without a display or pyplot's global state.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache
 from io import BytesIO
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from unichain_gym.arrays import FloatArray, IntArray
 from unichain_gym.errors import InvalidArgumentError, MissingDependencyError
 from unichain_gym.interface import OutcomeModel, RewardProcess
 from unichain_gym.labels import read_state_values
-from unichain_gym.layout import (
-    EDGE_POINTS,
-    NODE_RADIUS,
-    Layout,
-    edge_curves,
-    lay_out,
-    lay_out_chain,
-)
+from unichain_gym.layout import EDGE_POINTS, NODE_RADIUS, Layout, edge_curves, lay_out
 from unichain_gym.outcomes import read_number
+from unichain_gym.structure import edges
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,7 +36,7 @@ MARGIN = 2.4 * NODE_RADIUS  # a state and its loop
 TITLE_INCHES = 0.4
 COLOR_BAR_INCHES = 1.25
 LEGEND_INCHES = 0.22  # a line
-# Next states of a state and action, on average, of which all are drawn, or as many as stay so.
+# More next states than this, on average over states and actions, are not all drawn.
 MOST_SUCCESSORS = 8
 MOST_TIMED = 40  # edges whose durations can be read
 SHARES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
@@ -52,6 +45,7 @@ RECURRENT_COLOR = "#d9d9d9"
 ACTION_COLORS = (
     "#d62728", "#1f5fb4", "#e08a00", "#8041b0", "#12857a", "#a0522d", "#d6489b", "#5f6b2d",
 )  # fmt: skip
+DASHES = (0, (3, 2))  # around recurrent states
 LEGEND_COLUMNS = 3
 SHOWN_PROBABILITIES = (1.0, 0.5, 0.1)
 
@@ -70,38 +64,28 @@ class Diagram:
     state_names: Sequence[str | int] | None = None
     duration: FloatArray | None = None
 
-    @property
-    def n_states(self) -> int:
-        """Number of states."""
-        return self.layout.is_recurrent.size
-
-    @property
-    def n_actions(self) -> int:
-        """Number of actions."""
-        return len(self.action_names)
-
     @staticmethod
     def of_mdp(mdp: OutcomeModel, policy: ArrayLike | None = None) -> Diagram:
-        """Return the diagram of an MDP, of all its actions or of those that a policy takes."""
+        """Return the diagram of an MDP, with all its actions or with the actions of a policy."""
         taken = mdp.allowed_actions if policy is None else mdp.check_policy(policy)
-        return Diagram._of_outcomes(mdp, taken, lay_out(mdp))
+        return Diagram._of_outcomes(mdp, taken, mdp.uniform_chain)
 
     @staticmethod
     def of_chain(chain: RewardProcess) -> Diagram:
         """Return the diagram of a chain, by action if it comes from an MDP."""
         if chain.mdp is not None and chain.policy is not None:
-            layout = lay_out_chain(chain, chain.mdp.n_actions)
-            return Diagram._of_outcomes(chain.mdp, chain.policy, layout)
-        P = chain.transition_matrix.tocoo()
-        before, after = P.row.astype(np.int64), P.col.astype(np.int64)
-        action = np.zeros_like(before)
-        layout = lay_out_chain(chain, 1)
-        names = ("transition",)
-        return Diagram("chain", layout, names, before, action, after, P.data, chain.state_names)
+            return Diagram._of_outcomes(chain.mdp, chain.policy, chain)
+        before, after = edges(chain.transition_matrix)
+        layout, p = lay_out(chain, 1), chain.transition_matrix.data
+        names, action = ("transition",), np.zeros_like(before)
+        return Diagram("chain", layout, names, before, action, after, p, chain.state_names)
 
     @staticmethod
-    def _of_outcomes(mdp: OutcomeModel, taken: Any, layout: Layout) -> Diagram:
-        """Return the diagram of outcomes; those that differ in reward alone share an edge."""
+    def _of_outcomes(mdp: OutcomeModel, taken: Any, chain: RewardProcess) -> Diagram:
+        """Return the diagram of the outcomes of the actions ``taken``, (S, A), laid out by a chain.
+
+        Outcomes that differ in reward alone share an edge.
+        """
         S, A = taken.shape
         weight = taken[:, :, None] * mdp.probability
         s, a, k = np.nonzero(weight)
@@ -113,11 +97,9 @@ class Diagram:
             duration = np.bincount(number, weights=times) / probability
         rest, after = np.divmod(edge, S)
         before, action = np.divmod(rest, A)
-        names = [f"action {a}" for a in range(A)]
-        if mdp.action_names is not None:
-            names = [str(name) for name in mdp.action_names]
-        edges = before, action, after, probability
-        return Diagram(mdp.name, layout, names, *edges, mdp.state_names, duration)
+        names = list(map(str, mdp.action_names or [f"action {a}" for a in range(A)]))
+        columns = before, action, after, probability
+        return Diagram(mdp.name, lay_out(chain, A), names, *columns, mdp.state_names, duration)
 
     def above(self, share: float | None) -> Diagram:
         """Return the diagram of the transitions of at least this probability.
@@ -125,7 +107,7 @@ class Diagram:
         By default all, or so few that they can be told apart. The likeliest transition of each
         state and action stays in any case.
         """
-        row = self.before * self.n_actions + self.action
+        row = self.before * len(self.action_names) + self.action
         n_rows = np.unique(row).size
         if share is None and row.size <= MOST_SUCCESSORS * n_rows:
             return self
@@ -141,11 +123,8 @@ class Diagram:
         keep[order[np.unique(row[order], return_index=True)[1]]] = True
         if keep.all():
             return self
-        kept = {
-            name: getattr(self, name)[keep] for name in ("before", "action", "after", "probability")
-        }
-        if self.duration is not None:
-            kept["duration"] = self.duration[keep]
+        columns = ("before", "action", "after", "probability", "duration")
+        kept = {name: each[keep] for name in columns if (each := getattr(self, name)) is not None}
         name = f"{self.name}: probabilities ≥ {limit:g}, and the likeliest"
         return replace(self, name=name, **kept)
 
@@ -167,22 +146,21 @@ def draw_mdp(
     Parameters
     ----------
     mdp : TabularMDP
-        What to draw.
     path : path-like, optional
         The file to write; its ending (``.png``, ``.pdf``, ``.svg``) is the format.
     values : array_like of float, shape (S,), optional
         Colors the states, with a color bar: a bias, estimates, errors, a distribution.
     policy : array_like, shape (S,) of int or (S, A) of float, optional
-        Draw only the transitions of this policy; by default those of all actions.
+        Draw the transitions of this policy alone; by default of all actions.
     value_label : str
-        What the color bar says that the values are.
+        What the color bar calls the values.
     above : float, optional
         The smallest probability of a transition that is drawn, besides the likeliest of each
         state and action. By default 0, or where next states are many, what leaves few.
     state, action : int, optional
         Mark this state as the current one, in the color of the last action.
     ax : matplotlib Axes, optional
-        Where to draw; by default on a figure made for the purpose.
+        Where to draw; by default on a new figure.
 
     Returns
     -------
@@ -191,17 +169,15 @@ def draw_mdp(
 
     Raises
     ------
-    InvalidArgumentError
-        If ``values``, ``above``, ``state`` or ``action`` do not fit the MDP.
-    MissingDependencyError
-        If matplotlib is not installed.
+    InvalidArgumentError, MissingDependencyError
+        If an argument does not fit the MDP, or matplotlib is not installed.
     """
     diagram = Diagram.of_mdp(mdp, policy).above(above)
-    ax = ax or make_axes(diagram, with_colorbar=values is not None)
-    draw_background(diagram, ax, values, value_label)
+    ax = ax or _make_axes(diagram, with_colorbar=values is not None)
+    _draw_background(diagram, ax, values, value_label)
     if state is not None:
-        mark_state(diagram, ax, state, action)
-    return _save(ax, path)
+        _mark_state(diagram, ax, state, action)
+    return _finish(ax, path)
 
 
 def draw_chain(
@@ -213,73 +189,55 @@ def draw_chain(
     above: float | None = None,
     ax: Axes | None = None,
 ) -> Figure:
-    """Draw a chain, its states colored by their bias, by matplotlib.
-
-    Parameters
-    ----------
-    chain : MarkovChain
-        What to draw.
-    path, above, ax
-        As for an MDP.
-    values : array_like of float, shape (S,), optional
-        What colors the states instead of the bias.
-    value_label : str, optional
-        What the color bar says that the values are.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        A notebook shows it.
-    """
+    """Draw a chain, its states colored by their bias or by ``values``; see `TabularMDP.plot`."""
     label = value_label or ("bias" if values is None else "value")
     diagram = Diagram.of_chain(chain).above(above)
-    ax = ax or make_axes(diagram, with_colorbar=True)
-    draw_background(diagram, ax, chain.bias if values is None else values, label)
-    return _save(ax, path)
+    ax = ax or _make_axes(diagram, with_colorbar=True)
+    _draw_background(diagram, ax, chain.bias if values is None else values, label)
+    return _finish(ax, path)
 
 
-def _save(ax: Axes, path: str | PathLike[str] | None) -> Figure:
+def _finish(ax: Axes, path: str | PathLike[str] | None) -> Figure:
     figure = ax.figure.figure
     if path is not None:
         figure.savefig(path)
     return figure
 
 
-def _shown(figure: Figure) -> tuple[bytes, dict[str, float]]:
-    """Return a figure as a notebook shows it without pyplot: PNG, and its width."""
-    content = BytesIO()
-    figure.savefig(content, format="png")
-    return content.getvalue(), {"width": 72.0 * figure.get_figwidth()}
-
-
-def make_axes(diagram: Diagram, *, with_colorbar: bool = False) -> Axes:
+def _make_axes(diagram: Diagram, *, with_colorbar: bool = False) -> Axes:
     """Return axes, as large as the layout needs, on a figure with space for a legend."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise MissingDependencyError(
-            'drawing needs matplotlib: pip install "unichain-gym[plot]"'
-        ) from error
+        install = 'pip install "unichain-gym[plot]"'
+        raise MissingDependencyError(f"drawing needs matplotlib: {install}") from error
     # The longer side gets nine inches, or less if the states would become huge.
     extent = np.ptp(diagram.layout.position, axis=0) + 2 * MARGIN
     inches = extent * min(9.0 / extent.max(), 0.75)
     color_bar = COLOR_BAR_INCHES * with_colorbar
     width = max(inches[0], 5.8) + color_bar
-    legend = LEGEND_INCHES * (1 + n_legend_rows(diagram.n_actions))
+    n_entries = min(len(diagram.action_names), len(ACTION_COLORS)) + 3  # states, probability
+    legend = LEGEND_INCHES * (1 - -n_entries // LEGEND_COLUMNS)
     height = max(inches[1], 1.5) + TITLE_INCHES + legend
     # Video encoders want an even number of pixels.
     width, height = 2.0 * np.ceil(np.array([width, height]) * DPI / 2.0) / DPI
     figure = Figure(figsize=(width, height), dpi=DPI, facecolor="white")
     FigureCanvasAgg(figure)
-    figure.__dict__["_repr_png_"] = partial(_shown, figure)  # notebooks ask for it
+
+    def shown() -> tuple[bytes, dict[str, float]]:
+        content = BytesIO()
+        figure.savefig(content, format="png")
+        return content.getvalue(), {"width": 72.0 * figure.get_figwidth()}
+
+    figure.__dict__["_repr_png_"] = shown  # by which a notebook shows it without pyplot
     bottom = legend / height
     share = 1.0 - color_bar / width
     axes: Axes = figure.add_axes((0.0, bottom, share, 1.0 - bottom - TITLE_INCHES / height))
     return axes
 
 
-def draw_background(
+def _draw_background(
     diagram: Diagram, ax: Axes, values: ArrayLike | None = None, value_label: str = "value"
 ) -> None:
     """Draw everything but the marker of the current state."""
@@ -289,33 +247,26 @@ def draw_background(
     ax.set_axis_off()
     ax.set_title(diagram.name, loc="left", x=0.02, y=1.0, fontsize=12, fontweight="bold")
     strength = _draw_edges(diagram, ax)
-    color = _draw_states(diagram, ax, values, value_label)
-    _draw_labels(diagram.layout, ax, color)
-    draw_legend(diagram.action_names, ax, strength, with_colors=values is None)
+    _draw_states(diagram, ax, values, value_label)
+    _draw_legend(diagram.action_names, ax, strength, with_colors=values is None)
 
 
 def _draw_edges(diagram: Diagram, ax: Axes) -> float:
     """Draw an arrow for each transition; return the opacity of a sure one, below 1 if many."""
     from matplotlib.collections import LineCollection, PolyCollection
 
-    A, layout, before = diagram.n_actions, diagram.layout, diagram.before
-    curve = edge_curves(layout, before, diagram.action, diagram.after, A)
-    rgba = action_colors(A)[diagram.action]
+    layout, before, n_actions = diagram.layout, diagram.before, len(diagram.action_names)
+    curve = edge_curves(layout, before, diagram.action, diagram.after, n_actions)
+    rgba = _colors_of(diagram.action)
     # Many edges at one state make a thicket, in which only the probable ones should stand out.
-    crowd = np.sqrt(min(1.0, 12.0 * diagram.n_states / before.size))
-    rgba[:, 3] = opacity_of(diagram.probability, crowd)
+    crowd = np.sqrt(min(1.0, 12.0 * layout.is_recurrent.size / before.size))
+    rgba[:, 3] = _opacity(diagram.probability, crowd)
     dashed = layout.is_recurrent[before]
     width = 0.036 * _points_per_unit(ax)
-    for chosen, style in ((~dashed, "-"), (dashed, (0, (4, 2)))):
-        ax.add_collection(
-            LineCollection(
-                list(curve[chosen]),
-                colors=rgba[chosen],
-                linewidths=width,
-                linestyles=style,
-                zorder=1,
-            )
-        )
+    for kind, style in ((~dashed, "-"), (dashed, (0, (4, 2)))):
+        lines = list(curve[kind])
+        look: dict[str, Any] = {"colors": rgba[kind], "linewidths": width, "linestyles": style}
+        ax.add_collection(LineCollection(lines, zorder=1, **look))
     if diagram.duration is not None and before.size <= MOST_TIMED:
         for i in np.flatnonzero(diagram.duration != 1.0):
             x, y = curve[i, EDGE_POINTS // 2]
@@ -328,10 +279,8 @@ def _draw_edges(diagram: Diagram, ax: Axes) -> float:
     return float(crowd)
 
 
-def _draw_states(
-    diagram: Diagram, ax: Axes, values: ArrayLike | None, value_label: str
-) -> FloatArray:
-    """Draw the states and return their colors (S, 4)."""
+def _draw_states(diagram: Diagram, ax: Axes, values: ArrayLike | None, value_label: str) -> None:
+    """Draw the states and their numbers, or every tenth or hundredth where they are too many."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.collections import EllipseCollection
     from matplotlib.colors import to_rgba
@@ -341,60 +290,39 @@ def _draw_states(
     if values is None:
         color = np.where(recurrent[:, None], to_rgba(RECURRENT_COLOR), to_rgba(TRANSIENT_COLOR))
     else:
-        array = read_state_values("values", values, diagram.n_states, diagram.state_names)
+        array = read_state_values("values", values, recurrent.size, diagram.state_names)
         scale = ScalarMappable(cmap="viridis")
         color = scale.to_rgba(array)
         scale.set_array(array)
         place = ax.inset_axes((1.01, 0.1, 0.025, 0.8))
         ax.figure.colorbar(scale, cax=place, label=value_label)
-    for chosen, style in ((~recurrent, "-"), (recurrent, (0, (3, 2)))):
-        size = np.full(int(chosen.sum()), 2 * NODE_RADIUS)
-        ax.add_collection(
-            EllipseCollection(
-                size,
-                size,
-                np.zeros_like(size),
-                units="xy",
-                offsets=layout.position[chosen],
-                offset_transform=ax.transData,
-                facecolors=color[chosen],
-                edgecolors="black",
-                linewidths=min(1.0, 0.03 * _points_per_unit(ax)),
-                linestyles=[style],
-                zorder=2,
-            )
-        )
-    return color
-
-
-def _draw_labels(layout: Layout, ax: Axes, color: FloatArray) -> None:
-    """Write the states' numbers, or every tenth or hundredth where all are too many to read."""
-    size = 0.75 * NODE_RADIUS * _points_per_unit(ax)
-    step = 1 if size > 4.5 else 10 if size > 2.0 else 100
+    rim = min(1.0, 0.03 * _points_per_unit(ax))
+    for kind, style in ((~recurrent, "-"), (recurrent, DASHES)):
+        size = np.full(np.count_nonzero(kind), 2 * NODE_RADIUS)
+        where: dict[str, Any] = {"offsets": layout.position[kind], "offset_transform": ax.transData}
+        look: dict[str, Any] = {"facecolors": color[kind], "edgecolors": "black", "zorder": 2}
+        look |= {"linewidths": rim, "linestyles": [style]}
+        ax.add_collection(EllipseCollection(size, size, 0.0 * size, units="xy", **where, **look))
+    points = 0.75 * NODE_RADIUS * _points_per_unit(ax)
+    step = 1 if points > 4.5 else 10 if points > 2.0 else 100
+    points = min(max(points, 5.0 if step == 1 else 8.0), 13.0)
+    font: dict[str, Any] = {"fontsize": points, "ha": "center", "va": "center", "zorder": 3}
     luminance = color[:, :3] @ (0.299, 0.587, 0.114)
-    for s in range(0, luminance.size, step):
-        ax.text(
-            layout.position[s, 0],
-            layout.position[s, 1],
-            str(s),
-            color="black" if luminance[s] > 0.5 else "white",
-            fontsize=np.clip(size, 5.0 if step == 1 else 8.0, 13.0),
-            ha="center",
-            va="center",
-            zorder=3,
-        )
+    for s in range(0, recurrent.size, step):
+        ink = "black" if luminance[s] > 0.5 else "white"
+        ax.text(layout.position[s, 0], layout.position[s, 1], str(s), color=ink, **font)
 
 
-def mark_state(diagram: Diagram, ax: Axes, state: int, action: int | None) -> list[Any]:
+def _mark_state(diagram: Diagram, ax: Axes, state: int, action: int | None) -> list[Any]:
     """Ring the current state in the color of the last action, say both, and return the artists."""
     from matplotlib.patches import Circle
 
-    check_member("state", state, diagram.n_states)
+    _check_member("state", state, diagram.layout.is_recurrent.size)
     color: Any = "black"
     text = f"state {state}"
     if action is not None:
-        check_member("action", action, diagram.n_actions)
-        color = action_colors(diagram.n_actions)[action]
+        _check_member("action", action, len(diagram.action_names))
+        color = ACTION_COLORS[action % len(ACTION_COLORS)]
         text += f", after action {action}"
     width = min(5.0, 0.15 * _points_per_unit(ax))
     place = diagram.layout.position[state]
@@ -403,7 +331,7 @@ def mark_state(diagram: Diagram, ax: Axes, state: int, action: int | None) -> li
     return [ax.add_artist(ring), label]
 
 
-def check_member(what: str, value: int, n: int) -> None:
+def _check_member(what: str, value: int, n: int) -> None:
     """Raise `InvalidArgumentError` unless a state or action is one of ``n``."""
     if not 0 <= value < n:
         raise InvalidArgumentError(f"{what} must be from 0 to {n - 1}; got {value}")
@@ -417,54 +345,81 @@ def _points_per_unit(ax: Axes) -> float:
     return float(72.0 * pixels / ax.figure.dpi)
 
 
-def opacity_of(probability: FloatArray, strength: float) -> FloatArray:
+def _opacity(probability: FloatArray, strength: float) -> FloatArray:
     """Return how strongly transitions are drawn."""
     return strength * (0.25 + 0.75 * np.clip(probability, 0.0, 1.0))
 
 
-def action_colors(n_actions: int) -> FloatArray:
-    """Return a color (RGBA) for each action."""
+def _colors_of(action: IntArray) -> FloatArray:
+    """Return the colors (n, RGBA) of actions (n,)."""
     from matplotlib.colors import to_rgba_array
 
-    colors: FloatArray = to_rgba_array(ACTION_COLORS)[np.arange(n_actions) % len(ACTION_COLORS)]
-    return colors
+    return np.asarray(to_rgba_array(ACTION_COLORS)[action % len(ACTION_COLORS)])
 
 
-def draw_legend(
-    action_names: Sequence[str], ax: Axes, strength: float, *, with_colors: bool
-) -> None:
+def _draw_legend(names: Sequence[str], ax: Axes, strength: float, *, with_colors: bool) -> None:
     """Say what colors, dashes and opacity mean; state colors only if they are the classes'."""
     from matplotlib.legend_handler import HandlerTuple
     from matplotlib.lines import Line2D
 
-    labels = list(action_names[: len(ACTION_COLORS)])
+    labels = [f"{name}, …" if len(names) > len(ACTION_COLORS) else name for name in names]
+    labels = labels[: len(ACTION_COLORS)]
     handles: list[Any] = [Line2D([], [], color=color) for color in ACTION_COLORS[: len(labels)]]
-    if len(handles) < len(action_names):
-        labels = [f"{label}, …" for label in labels]
-    for label, color, dashes in (
+    kinds = (
         ("transient (solid)", TRANSIENT_COLOR, "-"),
-        ("recurrent (dashed)", RECURRENT_COLOR, (0, (3, 2))),
-    ):
+        ("recurrent (dashed)", RECURRENT_COLOR, DASHES),
+    )
+    for label, color, dashes in kinds:
         face = color if with_colors else "white"
         handles.append(Line2D([], [], color="black", lw=1, ls=dashes, marker="o", mfc=face, ms=9))
         labels.append(label)
-    opacity = opacity_of(np.array(SHOWN_PROBABILITIES), strength)
+    opacity = _opacity(np.array(SHOWN_PROBABILITIES), strength)
     handles.append(tuple(Line2D([], [], color="black", alpha=alpha) for alpha in opacity))
     labels.append("probability " + ", ".join(f"{p:g}" for p in SHOWN_PROBABILITIES))
-    ax.legend(
-        handles,
-        labels,
-        loc="upper center",
-        bbox_to_anchor=(0.5, 0.0),
-        ncols=LEGEND_COLUMNS,
-        fontsize=9,
-        handlelength=3.5,
-        columnspacing=1.2,
-        handler_map={tuple: HandlerTuple(ndivide=None, pad=0.8)},
-        frameon=False,
-    )
+    look: dict[str, Any] = {"bbox_to_anchor": (0.5, 0.0), "ncols": LEGEND_COLUMNS}
+    look |= {"fontsize": 9, "handlelength": 3.5, "columnspacing": 1.2, "frameon": False}
+    side_by_side = {tuple: HandlerTuple(ndivide=None, pad=0.8)}
+    ax.legend(handles, labels, loc="upper center", handler_map=side_by_side, **look)
 
 
-def n_legend_rows(n_actions: int) -> int:
-    """Return how many rows the legend has: actions, two kinds of states, probability."""
-    return -(-(min(n_actions, len(ACTION_COLORS)) + 3) // LEGEND_COLUMNS)
+def render_state(
+    mdp: OutcomeModel, mode: str, state: int, action: int | None, reward: float | None
+) -> NDArray[np.uint8] | str:
+    """Return what `render` of an environment returns in a mode of its ``render_modes``."""
+    if mode == "ansi":
+        return render_ansi(mdp, state, action, reward)
+    return render_rgb(mdp, state, action)
+
+
+def render_ansi(mdp: OutcomeModel, state: int, action: int | None, reward: float | None) -> str:
+    """Return one line: state and its class, and what the last step did, if there was one."""
+    _check_member("state", state, mdp.n_states)
+    line = f"{mdp.name}: state {state} of {mdp.n_states} ({mdp.state_classes[state]})"
+    if action is not None:
+        _check_member("action", action, mdp.n_actions)
+        line += f", after action {action}"
+    return line if reward is None else f"{line} with reward {reward:g}"
+
+
+def render_rgb(mdp: OutcomeModel, state: int, action: int | None = None) -> NDArray[np.uint8]:
+    """Return the picture of an MDP in a state after an action, shape (height, width, 3).
+
+    All pictures of one MDP have one size, and take a few milliseconds after the first.
+    """
+    diagram, ax, canvas, background = _draw_once(mdp)
+    canvas.restore_region(background)
+    for artist in _mark_state(diagram, ax, state, action):
+        ax.draw_artist(artist)
+        artist.remove()
+    return np.asarray(canvas.buffer_rgba())[..., :3].copy()
+
+
+@lru_cache(maxsize=8)
+def _draw_once(mdp: OutcomeModel) -> tuple[Diagram, Any, Any, Any]:
+    """Return diagram, axes, canvas and background, on which a marker moves, of an MDP."""
+    diagram = Diagram.of_mdp(mdp).above(None)
+    ax = _make_axes(diagram)
+    canvas = cast(Any, ax.figure.canvas)  # matplotlib leaves Agg's untyped
+    _draw_background(diagram, ax)
+    canvas.draw()
+    return diagram, ax, canvas, canvas.copy_from_bbox(ax.figure.bbox)

@@ -5,10 +5,10 @@ The systems of a Markov chain have matrices
     A = diag(N 1 + e) - N,    N ≥ 0 without diagonal, e ≥ 0,
 
 where N holds the transitions among some states and e the probability of leaving them. In
-Gaussian elimination the off-diagonal entries only ever grow in size and the pivot of state k
-is what is left to be left for: the sum of its remaining entries and of its exit. Computed so,
-nothing is ever subtracted, and every entry of the factors has a small relative error, however
-close to decomposable the chain is (O'Cinneide, 1993, Numer. Math. 65).
+Gaussian elimination the off-diagonal entries only grow in size, and the pivot of state k is the
+sum of its remaining entries and of its exit. So nothing is subtracted, and every entry of the
+factors has a small relative error, however close to decomposable the chain is (O'Cinneide, 1993,
+Numer. Math. 65).
 
 Three ways: `GthFactors` on dense matrices; `eliminate` on sparse ones, many states at a time;
 `ObjectFactors` in numbers of any type: fractions, or decimals that never leave their range.
@@ -16,9 +16,8 @@ Three ways: `GthFactors` on dense matrices; `eliminate` on sparse ones, many sta
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from decimal import Context, Decimal, localcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -27,6 +26,7 @@ from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from unichain_gym.arrays import BoolArray, FloatArray, IntArray
 from unichain_gym.errors import ConvergenceError
+from unichain_gym.rounding import EPSILON
 from unichain_gym.structure import divide_rows, edges, off_diagonal, row_sums
 
 _BLOCK = 64
@@ -42,16 +42,41 @@ OUT_OF_RANGE = (
 )
 
 
-class GthFactors:
+class Eliminated:
+    """Factors without subtraction, in which nothing but rounding adds up.
+
+    An entry of a solution goes through about ``n_operations`` roundings.
+    """
+
+    method: str
+    n_iterations = 0
+    n_operations: int
+
+    def solve(self, c: FloatArray, transposed: bool = False) -> FloatArray:
+        """Return the solution of A x = c, c being (n,) or (n, m), or of x A = c, c being (n,)."""
+        raise NotImplementedError
+
+    def error_bound(self, c: FloatArray, x: FloatArray, transposed: bool = False) -> float:
+        """Bound the error of a solution (n,) relative to it, in maxima, or transposed in sums.
+
+        Every rounding is relative to a term of A^{-1} |c|, where nothing cancels.
+        """
+        total: Any = np.sum if transposed else np.max
+        size = float(total(np.abs(x)))
+        error = float(total(self.solve(np.abs(c), transposed)))
+        return 2.0 * EPSILON * (self.n_operations + 4) * error / size if size else 0.0
+
+
+class GthFactors(Eliminated):
     """Factors D (I - L)(V - U) of A = diag(N 1 + e) - N, with D the rates of leaving.
 
     Divided by D, each row of N and e sums to 1, so that only ratios of probabilities matter and not
     how small they are. N (n, n) is overwritten; from every state one with an exit e > 0 must be
-    reachable. An entry goes through `n_operations` roundings at most. Pivots or solutions beyond
-    doubles raise a `ConvergenceError`; `may_underflow` says whether a product fell below them.
+    reachable. Pivots or solutions beyond doubles raise a `ConvergenceError`; `may_underflow` says
+    whether a product fell below them.
     """
 
-    name = "GTH"
+    method = "GTH"
 
     def __init__(self, N: FloatArray, exit_rate: FloatArray) -> None:
         n = exit_rate.size
@@ -87,17 +112,13 @@ class GthFactors:
 
     @np.errstate(over="ignore", invalid="ignore")  # `finite` finds it
     def solve(self, c: FloatArray, transposed: bool = False) -> FloatArray:
-        """Return the solution of A x = c, or of x A = c; c is (n,) or (n, m)."""
+        """Solve, as `Eliminated` says."""
+        lower: Any = {"lower": True, "unit_diagonal": True, "check_finite": False}
         if transposed:
             y = solve_triangular(self._factors, c, trans="T", check_finite=False)
-            y = solve_triangular(
-                self._factors, y, lower=True, unit_diagonal=True, trans="T", check_finite=False
-            )
+            y = solve_triangular(self._factors, y, trans="T", **lower)
             return finite((y.T / self._rate).T)
-        scaled = np.ascontiguousarray((c.T / self._rate).T)
-        y = solve_triangular(
-            self._factors, scaled, lower=True, unit_diagonal=True, check_finite=False
-        )
+        y = solve_triangular(self._factors, np.ascontiguousarray((c.T / self._rate).T), **lower)
         return finite(solve_triangular(self._factors, y, check_finite=False))
 
 
@@ -113,8 +134,7 @@ def finite(x: FloatArray) -> FloatArray:
     return x
 
 
-@dataclass(frozen=True, eq=False)
-class _Round:
+class _Round(NamedTuple):
     """States that were eliminated together, and the transitions between them and the rest."""
 
     gone: IntArray
@@ -123,18 +143,11 @@ class _Round:
     from_gone: sparse.csr_array
     to_gone: sparse.csr_array
 
-    @property
-    def may_underflow(self) -> bool:
-        """Whether a product of transitions may be below the smallest normal double."""
-        if not (self.from_gone.nnz and self.to_gone.nnz):
-            return False
-        return bool(self.from_gone.data.min() * self.to_gone.data.min() < SMALLEST)
 
-
-class SparseGthFactors:
+class SparseGthFactors(Eliminated):
     """Factors of A = diag(N 1 + e) - N; make them with `eliminate`."""
 
-    name = "sparse GTH"
+    method = "sparse GTH"
 
     def __init__(
         self, rate: FloatArray, rounds: list[_Round], core: GthFactors, core_size: int
@@ -142,13 +155,16 @@ class SparseGthFactors:
         self._rate = rate
         self._rounds = rounds
         self._core = core
-        self.may_underflow = core.may_underflow or any(step.may_underflow for step in rounds)
-        # What an entry's rounding grows with: the operations in a row, not in all.
+        self.may_underflow = core.may_underflow or any(
+            _smallest(step.from_gone.data) * _smallest(step.to_gone.data) < SMALLEST
+            for step in rounds
+        )
+        # Rounding grows with the operations that follow each other, not with all of them.
         self.n_operations = core_size + 4 * len(rounds)
 
     @np.errstate(over="ignore", invalid="ignore")  # `finite` finds it
     def solve(self, c: FloatArray, transposed: bool = False) -> FloatArray:
-        """Return the solution of A x = c, c being (n,) or (n, m), or of x A = c, c being (n,)."""
+        """Solve, as `Eliminated` says."""
         sources = []
         c = c if transposed else (c.T / self._rate).T
         for step in self._rounds:
@@ -174,8 +190,8 @@ def eliminate(
         pivot = N_UG 1 + e_U,    N ← N_GG + N_GU diag(1/pivot) N_UG,    e ← e_G + N_GU (e_U/pivot)
 
     Each round takes states whose elimination fills in least (Markowitz, 1957: fewest ways in times
-    ways out) and that no neighbour undercuts; lines and trees are gone after a logarithmic number
-    of rounds. Once the rest is no longer sparse it is eliminated dense.
+    ways out), and less than that of any neighbor. Lines and trees take a logarithmic number of
+    rounds. Once the rest is no longer sparse it is eliminated dense.
     """
     N = off_diagonal(N)
     # Divided by the rates of leaving, it is ratios of probabilities that count, not their size.
@@ -266,14 +282,14 @@ class ObjectFactors:
         return answer
 
 
-class RangedFactors:
-    """Factors in decimals of 24 digits and exponents of 10^17, with the arguments of `GthFactors`.
+class RangedFactors(Eliminated):
+    """Factors in decimals of 24 digits and exponents of 10^17.
 
     The chance to go from one rare state to another by way of a third can be 1e-400, below every
     double, and yet decide which of the two is more frequent.
     """
 
-    name = "ranged GTH"
+    method = "ranged GTH"
 
     def __init__(self, N: sparse.csr_array, exit_rate: FloatArray) -> None:
         self.n_operations = exit_rate.size
@@ -282,7 +298,7 @@ class RangedFactors:
             self._factors = ObjectFactors(N, _decimals(N.data), _decimals(exit_rate))
 
     def solve(self, c: FloatArray, transposed: bool = False) -> FloatArray:
-        """Return the solution of A x = c, c being (n,) or (n, m), or of x A = c, c being (n,)."""
+        """Solve, as `Eliminated` says."""
         with localcontext(_DECIMALS):
             return finite(self._factors.solve(_decimals(c), transposed).astype(np.float64))
 

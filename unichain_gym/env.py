@@ -11,16 +11,17 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from functools import cached_property
 from operator import index
-from typing import Any, get_args
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
 from unichain_gym import conventions
 from unichain_gym.conventions import RENDER_METADATA, InfoLevel, RenderMode
+from unichain_gym.drawing import render_state
 from unichain_gym.errors import InvalidArgumentError, UnichainError
 from unichain_gym.mdp import TabularMDP
-from unichain_gym.outcomes import check_choice, draw_thresholds
+from unichain_gym.outcomes import draw_thresholds
 
 _Table = tuple[list[float], list[int], list[float], list[float] | None]
 
@@ -34,7 +35,6 @@ class TabularEnv(gym.Env[Any, Any]):
     Parameters
     ----------
     mdp : TabularMDP
-        The model to step through.
     render_mode : {"rgb_array", "ansi"}, optional
         What `render` returns.
     info_level : {"minimal", "full"}
@@ -49,16 +49,7 @@ class TabularEnv(gym.Env[Any, Any]):
 
     Methods
     -------
-    reset(seed=None, options=None)
-        Start in a state from the initial distribution, or in a given one.
-    step(action)
-        Take an action.
-    render()
-        Return a picture or a line.
-    get_state()
-        Return everything that decides what happens next.
-    set_state(snapshot)
-        Continue from such a snapshot.
+    reset(seed=None, options=None), step(action), render(), get_state(), set_state(snapshot)
 
     Raises
     ------
@@ -93,15 +84,13 @@ class TabularEnv(gym.Env[Any, Any]):
         render_mode: RenderMode | None = None,
         info_level: InfoLevel = "minimal",
     ) -> None:
-        self.mdp = conventions.check_mdp(mdp)
-        if render_mode is not None:
-            check_choice("render_mode", render_mode, get_args(RenderMode))
+        self._masks = conventions.read_settings(mdp, render_mode, info_level)
+        self.mdp = mdp
         self.render_mode: RenderMode | None = render_mode
-        self.info_level: InfoLevel = check_choice("info_level", info_level, get_args(InfoLevel))
+        self.info_level: InfoLevel = info_level
         self.observation_space = gym.spaces.Discrete(mdp.n_states)
         self.action_space = gym.spaces.Discrete(mdp.n_actions)
         self._start_thresholds = draw_thresholds(mdp.initial_distribution)
-        self._masks = conventions.action_masks(mdp)
         # Outcomes as Python lists, many times faster to read one by one than arrays; made when
         # a state and action are first visited, so that a large MDP costs nothing up front.
         self._outcomes: dict[tuple[int, int], _Table] = {}
@@ -118,10 +107,9 @@ class TabularEnv(gym.Env[Any, Any]):
         Parameters
         ----------
         seed : int, optional
-            Seeds the environment's generator; without it the generator goes on.
+            Seeds the generator, which goes on without it.
         options : dict, optional
-            ``{"state": s}`` starts in state s, ``{"distribution": p}`` in a state drawn from p,
-            shape (S,).
+            ``{"state": s}`` starts in state s, ``{"distribution": p}`` in one drawn from p, (S,).
 
         Returns
         -------
@@ -133,8 +121,8 @@ class TabularEnv(gym.Env[Any, Any]):
         InvalidArgumentError, InvalidModelError
             If an option, the state or the distribution is wrong.
         """
-        chosen = conventions.read_options(options)
-        super().reset(seed=conventions.read_seed(seed))
+        seed, chosen = conventions.read_reset(seed, options)
+        super().reset(seed=seed)
         state = conventions.draw_start(self.mdp, self._start_thresholds, chosen, 1, self.np_random)
         self._state = int(state[0])
         self._timestep = 0
@@ -152,9 +140,7 @@ class TabularEnv(gym.Env[Any, Any]):
         Returns
         -------
         observation : int
-            The next state.
         reward : float
-            The model's r(s, a, s').
         terminated, truncated : bool
             Always False: the task continues.
         info : dict
@@ -162,10 +148,8 @@ class TabularEnv(gym.Env[Any, Any]):
 
         Raises
         ------
-        InvalidArgumentError
-            If the action is no integer in range, or one that the state lacks.
-        UnichainError
-            If the environment was never reset.
+        InvalidArgumentError, UnichainError
+            If the state has no such action, or the environment was never reset.
         """
         state = self._state
         if state is None:
@@ -179,40 +163,33 @@ class TabularEnv(gym.Env[Any, Any]):
             outcomes = self._outcomes[state, a] = self._read_outcomes(state, a)
         thresholds, successors, rewards, durations = outcomes
         k = bisect_right(thresholds, self.np_random.random())
-        self._state = successors[k]
+        self._state, self._last_action, self._last_reward = successors[k], a, rewards[k]
         self._timestep += 1
-        self._last_action = a
-        self._last_reward = rewards[k]
         info = self._info()
         if durations is not None:
             info["duration"] = durations[k]
         return successors[k], rewards[k], False, False, info
 
     def render(self) -> Any:
-        """Return the current state as a picture or a line, as ``render_mode`` says.
+        """Return the current state as a picture or a line.
 
         Returns
         -------
         ndarray of uint8, shape (H, W, 3), str or None
-            For "rgb_array", for "ansi", and without a render mode.
+            By render mode: "rgb_array", "ansi" or none.
 
         Raises
         ------
-        UnichainError
-            If the environment was never reset.
-        MissingDependencyError
-            If "rgb_array" is asked for and the extra ``plot`` is not installed.
+        UnichainError, MissingDependencyError
+            If the environment was never reset; if a picture needs the extra ``plot``.
         """
         if self.render_mode is None:
             gym.logger.warn("render() does nothing without a render_mode; pass one to gym.make()")
             return None
         if self._state is None:
             raise UnichainError("this environment has no state; call reset() before render()")
-        from unichain_gym.rendering import render_state
-
-        return render_state(
-            self.mdp, self.render_mode, self._state, self._last_action, self._last_reward
-        )
+        last = self._last_action, self._last_reward
+        return render_state(self.mdp, self.render_mode, self._state, *last)
 
     def get_state(self) -> dict[str, Any]:
         """Return what decides everything that follows: state, timestep and generator.
@@ -221,13 +198,9 @@ class TabularEnv(gym.Env[Any, Any]):
         -------
         dict
         """
-        return {
-            "state": self._state,
-            "timestep": self._timestep,
-            "last_action": self._last_action,
-            "last_reward": self._last_reward,
-            "generator": self.np_random.bit_generator.state,
-        }
+        last = {"last_action": self._last_action, "last_reward": self._last_reward}
+        generator = self.np_random.bit_generator.state
+        return {"state": self._state, "timestep": self._timestep, **last, "generator": generator}
 
     def set_state(self, snapshot: Mapping[str, Any]) -> None:
         """Continue from a snapshot that `get_state` took, of this or an equal environment.
@@ -241,10 +214,9 @@ class TabularEnv(gym.Env[Any, Any]):
         InvalidArgumentError
             If the snapshot is incomplete or does not fit; nothing changes then.
         """
-        states, timestep = conventions.read_snapshot(
-            self.mdp, snapshot, (), "last_action", "last_reward"
-        )
-        action, reward = snapshot["last_action"], snapshot["last_reward"]
+        last = "last_action", "last_reward"
+        states, timestep = conventions.read_snapshot(self.mdp, snapshot, (), *last)
+        action, reward = (snapshot[name] for name in last)
         if action is not None:
             action = self._check_action(action)
         if reward is not None and not isinstance(reward, float):
@@ -252,8 +224,7 @@ class TabularEnv(gym.Env[Any, Any]):
         conventions.restore_generator(self.np_random, snapshot["generator"])
         self._state = None if states is None else int(states[0])
         self._timestep = int(timestep)
-        self._last_action = action
-        self._last_reward = reward
+        self._last_action, self._last_reward = action, reward
 
     @cached_property
     def P(self) -> dict[int, dict[int, list[tuple[float, int, float, bool]]]]:
@@ -273,25 +244,22 @@ class TabularEnv(gym.Env[Any, Any]):
 
     def _check_action(self, action: Any) -> int:
         """Return the action as an int, or raise `InvalidArgumentError`."""
-        A = self.mdp.n_actions
+        last = self.mdp.n_actions - 1
         try:
             a = index(action)
         except TypeError:
             a = -1
-        if not 0 <= a < A:
-            raise InvalidArgumentError(f"an action is an integer from 0 to {A - 1}; got {action!r}")
+        if not 0 <= a <= last:
+            raise InvalidArgumentError(f"an action is an integer from 0 to {last}; got {action!r}")
         return a
 
     def _read_outcomes(self, state: int, action: int) -> _Table:
         """Return thresholds, next states, rewards and durations up to the last possible outcome."""
-        thresholds = self.mdp.outcome_thresholds[state, action]
-        n = int(np.isfinite(thresholds).sum()) + 1
-        return (
-            thresholds[:n].tolist(),
-            self.mdp.next_state[state, action, :n].tolist(),
-            self.mdp.reward[state, action, :n].tolist(),
-            None if self.mdp.durations is None else self.mdp.durations[state, action, :n].tolist(),
-        )
+        mdp = self.mdp
+        n = int(np.isfinite(mdp.outcome_thresholds[state, action]).sum()) + 1
+        tables = mdp.outcome_thresholds, mdp.next_state, mdp.reward, mdp.durations
+        columns = (None if t is None else t[state, action, :n].tolist() for t in tables)
+        return tuple(columns)  # type: ignore[return-value]
 
     def _info(self) -> dict[str, Any]:
         if self.info_level == "minimal" and self._masks is None:

@@ -11,10 +11,16 @@ For the time τ until a hit, of mean h = E τ, the law of total variance gives
 
 the sum of squared steps of the martingale t + h(s_t), in which, unlike in E τ² - (E τ)², nothing
 cancels. (Kemeny & Snell, 1960, Finite Markov Chains, theorems 3.3.5 and 3.3.7; Norris, 1997,
-Markov Chains, theorem 1.3.2.)
+Markov Chains, theorem 1.3.2.) Possible transitions alone tell which states are hit surely, and
+which never: there the probability is exactly 1 and 0.
 
-Which states are hit surely, and which never, follows from the transitions that are possible, so
-that the answer there is exactly 1 and 0.
+The diameter of an MDP (Jaksch, Ortner & Auer, 2010, J. Mach. Learn. Res. 11, definition 1) is
+
+    D = max_{s ≠ s'} min_π E[steps from s until s' is reached under π].
+
+For each target the minimum is a stochastic shortest path, found by policy iteration from a policy
+of shortest ways: such a policy reaches the target for sure, and so do all better ones (Bertsekas
+& Tsitsiklis, 1991, Math. Oper. Res. 16).
 """
 
 from __future__ import annotations
@@ -25,11 +31,16 @@ from scipy import sparse
 
 from unichain_gym.arrays import BoolArray, FloatArray, IntArray
 from unichain_gym.elimination import finite
-from unichain_gym.errors import InvalidArgumentError, InvalidModelError
-from unichain_gym.interface import RewardProcess
+from unichain_gym.errors import InvalidArgumentError, InvalidModelError, ModelTooLargeError
+from unichain_gym.interface import OutcomeModel, RewardProcess
 from unichain_gym.labels import read_states
 from unichain_gym.linear import Solver, find_solver
+from unichain_gym.pairs import Pairs, list_pairs
 from unichain_gym.structure import edges, group_sums, keep_edges, row_sums, search_breadth_first
+
+MAX_TARGETS = 1_000
+# A policy of shortest ways is only changed for what is more than rounding.
+IMPROVEMENT = 1e-10
 
 
 def hitting_probability(
@@ -44,8 +55,8 @@ def hitting_probability(
     ----------
     chain : MarkovChain
     targets, avoiding : states
-        The states to reach, and those that must not be visited before, where it is 0; each one
-        state or several, by number or name, or a mask of shape (S,).
+        The states to reach, and the states that must not be visited before; from these the answer
+        is 0. Each one state or several, by number or name, or a mask of shape (S,).
 
     Returns
     -------
@@ -57,23 +68,19 @@ def hitting_probability(
         If a state does not exist, or is both a target and to be avoided.
     """
     P = chain.transition_matrix
-    targets, avoided = read_states(targets, P.shape[0], chain.state_names), np.zeros(0, np.int64)
-    if avoiding is not None:
-        avoided = read_states(avoiding, P.shape[0], chain.state_names)
-    both = np.intersect1d(targets, avoided)
-    if both.size:
-        raise InvalidModelError(f"state {both[0]} is both a target and to be avoided")
-    states = np.arange(P.shape[0])
-    is_target = np.isin(states, targets)
-    may_hit, may_miss = _possibilities(P, is_target, is_target | np.isin(states, avoided))
+    is_target = _mask(chain, targets)
+    is_avoided = _mask(chain, avoiding) if avoiding is not None else np.zeros_like(is_target)
+    if (is_target & is_avoided).any():
+        state = np.argmax(is_target & is_avoided)
+        raise InvalidModelError(f"state {state} is both a target and to be avoided")
+    may_hit, may_miss = _possibilities(P, is_target, is_target | is_avoided)
     f = np.where(may_hit, 1.0, 0.0)
-    unknown = np.flatnonzero(may_hit & may_miss)
-    if unknown.size:
-        rows = P[unknown]
-        elsewhere = np.setdiff1d(states, unknown, assume_unique=True)
-        leaving = rows[:, elsewhere]
-        solver = find_solver(rows[:, unknown], row_sums(leaving))
-        f[unknown] = solver.solve(leaving @ f[elsewhere])
+    is_open = may_hit & may_miss
+    if is_open.any():
+        rows = P[is_open]
+        leaving = rows[:, ~is_open]
+        solver = find_solver(rows[:, is_open], row_sums(leaving))
+        f[is_open] = solver.solve(leaving @ f[~is_open])
     return f
 
 
@@ -88,10 +95,10 @@ def hitting_time(
     ----------
     chain : MarkovChain
     target : states
-        One or several, by number or name, or a mask of shape (S,). Of a recurrent class, such as
-        ``chain.recurrent_classes[0]``, it is the time until this class absorbs.
+        One or several, by number or name, or a mask of shape (S,). With a recurrent class, such as
+        ``chain.recurrent_classes[0]``, the answer is the time until this class is entered.
     given_hit : bool
-        Average over the paths that reach the target alone: E[τ | τ < ∞]. NaN where none does.
+        Average only over paths that reach the target: E[τ | τ < ∞]. NaN where none does.
     in_time : bool
         Add up the durations of the steps instead of counting them; not with given_hit.
 
@@ -116,27 +123,24 @@ def hitting_time(
     >>> walk.hitting_reward(["ruin", "riches"]).round(9).tolist()
     [0.0, 2.0, 2.0, 0.0]
     """
-    if in_time:
-        if given_hit:
-            raise InvalidArgumentError(
-                "given_hit=True counts steps: how long they take may depend on whether the "
-                "target is hit; leave out in_time=True"
-            )
+    if not given_hit:
         time, unknown, _, solver = _until_hit(chain, target)
-        if solver is not None and chain.durations is not None:
+        if in_time and solver is not None and chain.durations is not None:
             time[unknown] = solver.solve(chain.durations[unknown])
         return time
-    if not given_hit:
-        return _until_hit(chain, target)[0]
+    if in_time:
+        raise InvalidArgumentError(
+            "given_hit=True counts steps: how long they take may depend on whether the "
+            "target is hit; leave out in_time=True"
+        )
     # E[τ; τ < ∞] = f + P E[τ; τ < ∞] off the target, f being the probability of a hit.
     f = hitting_probability(chain, target)
     time = np.where(f > 0.0, 0.0, np.nan)
-    on_target = np.isin(np.arange(f.size), read_states(target, f.size, chain.state_names))
-    U = np.flatnonzero((f > 0.0) & ~on_target)
-    if U.size:
-        rows = chain.transition_matrix[U]
-        leaving = np.flatnonzero((f == 0.0) | on_target)
-        time[U] = find_solver(rows[:, U], row_sums(rows[:, leaving])).solve(f[U]) / f[U]
+    on_way = (f > 0.0) & ~_mask(chain, target)
+    if on_way.any():
+        rows = chain.transition_matrix[on_way]
+        solver = find_solver(rows[:, on_way], row_sums(rows[:, ~on_way]))
+        time[on_way] = solver.solve(f[on_way]) / f[on_way]
     return time
 
 
@@ -160,48 +164,6 @@ def hitting_reward(chain: RewardProcess, target: ArrayLike) -> FloatArray:
     if solver is not None:
         total[unknown] = finite(solver.solve(chain.reward[unknown]))
     return total
-
-
-def _until_hit(
-    chain: RewardProcess, target: ArrayLike
-) -> tuple[FloatArray, IntArray, sparse.csr_array, Solver | None]:
-    """Return the hitting time (S,), where a system tells it, and its rows of P and solver."""
-    P = chain.transition_matrix
-    targets = read_states(target, P.shape[0], chain.state_names)
-    is_target = np.isin(np.arange(P.shape[0]), targets)
-    _, may_miss = _possibilities(P, is_target, is_target)
-    h = np.where(may_miss, np.inf, 0.0)
-    unknown = np.flatnonzero(~is_target & ~may_miss)
-    rows = P[unknown]
-    if not unknown.size:
-        return h, unknown, rows, None
-    solver = solver_until(rows, unknown, targets)
-    h[unknown] = solver.solve(np.ones(unknown.size))
-    return h, unknown, rows, solver
-
-
-def solver_until(rows: sparse.csr_array, states: IntArray, targets: IntArray) -> Solver:
-    """Return what sums over steps until a target is hit, for states (n,) that surely hit one.
-
-    ``rows`` (n, S) are those of P; solving for 1 gives the expected number of steps.
-    """
-    return find_solver(rows[:, states], row_sums(rows[:, np.unique(targets)]))
-
-
-def _possibilities(
-    P: sparse.csr_array, is_target: BoolArray, is_end: BoolArray
-) -> tuple[BoolArray, BoolArray]:
-    """Return from which states (S,) a walk may hit a target before it ends, and may not do so."""
-    row, _ = edges(P)
-    backward = sparse.csr_array(keep_edges(P, ~is_end[row]).T)
-    may_hit = _leads_to(backward, is_target)
-    return may_hit, _leads_to(backward, ~may_hit)
-
-
-def _leads_to(backward: sparse.csr_array, states: BoolArray) -> BoolArray:
-    """Return which states have a way to some of the given ones, themselves included; (S,)."""
-    depth, _ = search_breadth_first(backward, np.flatnonzero(states))
-    return np.asarray(depth >= 0)
 
 
 def hitting_time_variance(chain: RewardProcess, target: ArrayLike) -> FloatArray:
@@ -228,6 +190,39 @@ def hitting_time_variance(chain: RewardProcess, target: ArrayLike) -> FloatArray
     return variance
 
 
+def _mask(chain: RewardProcess, states: ArrayLike) -> BoolArray:
+    mask = np.zeros(chain.reward.size, dtype=bool)
+    mask[read_states(states, mask.size, chain.state_names)] = True
+    return mask
+
+
+def _until_hit(
+    chain: RewardProcess, target: ArrayLike
+) -> tuple[FloatArray, IntArray, sparse.csr_array, Solver | None]:
+    """Return the hitting time (S,), the states where a system tells it, their rows, its solver."""
+    P, is_target = chain.transition_matrix, _mask(chain, target)
+    _, may_miss = _possibilities(P, is_target, is_target)
+    h = np.where(may_miss, np.inf, 0.0)
+    unknown = np.flatnonzero(~is_target & ~may_miss)
+    rows = P[unknown]
+    if not unknown.size:
+        return h, unknown, rows, None
+    solver = find_solver(rows[:, unknown], row_sums(rows[:, is_target]))
+    h[unknown] = solver.solve(np.ones(unknown.size))
+    return h, unknown, rows, solver
+
+
+def _possibilities(
+    P: sparse.csr_array, is_target: BoolArray, is_end: BoolArray
+) -> tuple[BoolArray, BoolArray]:
+    """Return from which states (S,) a walk may hit a target before it ends, and may not do so."""
+    row, _ = edges(P)
+    backward = sparse.csr_array(keep_edges(P, ~is_end[row]).T)
+    may_hit = search_breadth_first(backward, np.flatnonzero(is_target))[0] >= 0
+    may_miss = search_breadth_first(backward, np.flatnonzero(~may_hit))[0] >= 0
+    return np.asarray(may_hit), np.asarray(may_miss)
+
+
 def step_variances(rows: sparse.csr_array, states: IntArray, mean: FloatArray) -> FloatArray:
     """Return Σ_s' P(s, s') (1 + h(s') - h(s))² for some states s; h is the expected time to a hit.
 
@@ -238,3 +233,58 @@ def step_variances(rows: sparse.csr_array, states: IntArray, mean: FloatArray) -
     with np.errstate(over="ignore"):
         step = np.sqrt(rows.data) * (1.0 + (mean[column] - mean[states[row]]))
         return finite(group_sums(row, step**2, states.size))
+
+
+def find_diameter(mdp: OutcomeModel) -> float:
+    """Return the diameter of an MDP: how many steps the longest way takes at best, in expectation.
+
+    Parameters
+    ----------
+    mdp : TabularMDP
+
+    Returns
+    -------
+    float
+        Infinite if some state cannot be reached from another.
+
+    Raises
+    ------
+    ModelTooLargeError
+        Beyond 1,000 states: each is a target of its own.
+    """
+    S = mdp.n_states
+    if S > MAX_TARGETS:
+        raise ModelTooLargeError(
+            f"the diameter takes a policy iteration for each of {S} target states; the limit is "
+            f"{MAX_TARGETS} states. For one target and one policy there is chain.hitting_time"
+        )
+    pairs = list_pairs(mdp)
+    place = pairs.Q.indices, pairs.source
+    backward = sparse.csr_array((np.ones(pairs.Q.nnz), place), shape=(S, S))
+    largest = 0.0
+    for target in range(S) if S > 1 else ():
+        largest = max(largest, float(_shortest_times(pairs, backward, target).max()))
+        if np.isinf(largest):
+            break
+    return largest
+
+
+def _shortest_times(pairs: Pairs, backward: sparse.csr_array, target: int) -> FloatArray:
+    """Return the least expected number of steps to a target state, shape (S,)."""
+    depth, _ = search_breadth_first(backward, np.array([target]))
+    if (depth < 0).any():
+        return np.full(depth.size, np.inf)
+    others = np.delete(np.arange(depth.size), target)
+    nearest = np.minimum.reduceat(depth[pairs.Q.indices], pairs.Q.indptr[:-1])
+    rows, times = pairs.leaders(-nearest.astype(np.float64)), np.zeros(depth.size)
+    while True:
+        own = pairs.Q[rows[others]]
+        solver = find_solver(own[:, others], row_sums(own[:, [target]]))
+        times[others] = solver.solve(np.ones(others.size))
+        ahead = pairs.Q @ times
+        best = pairs.leaders(-ahead)
+        is_better = ahead[best] < ahead[rows] * (1.0 - IMPROVEMENT)
+        is_better[target] = False
+        if not is_better.any():
+            return times
+        rows = np.where(is_better, best, rows)

@@ -1,16 +1,16 @@
 """Total reward over a finite number of steps, from every state, and policies that make it largest.
 
-With the terminal values v_0, the total over n steps is v_n = r + P v_{n-1}, that is
+With the terminal values v_0, the total over n steps is
 
-    v_n = Σ_{t<n} P^t r + P^n v_0
+    v_n = r + P v_{n-1} = Σ_{t<n} P^t r + P^n v_0
 
 (Puterman, 1994, Markov Decision Processes, chapter 4). Its increments d_t = v_{t+1} - v_t
 follow d_{t+1} = P d_t from d_0 = r + P v_0 - v_0. Over a whole period of the chain they add up
 to what tends to the period times the gain g = P* r, and never depart from it again: P lengthens
-no difference. So a long horizon is not followed to its end, but to where that is certain.
+no difference. So a long horizon is followed only to where its end is certain.
 
-The largest total of an MDP is v_n(s) = max_a (r(s, a) + Σ_s' p(s'|s, a) v_{n-1}(s')), and what
-attains it with n steps to go depends on n.
+The largest total of an MDP is v_n(s) = max_a (r(s, a) + Σ_s' p(s'|s, a) v_{n-1}(s')); the actions
+that attain it depend on n, the steps to go.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from unichain_gym.errors import ConvergenceError, InvalidArgumentError
 from unichain_gym.interface import OutcomeModel, RewardProcess
 from unichain_gym.labels import read_state_values
 from unichain_gym.outcomes import read_count, read_number, read_only, require_room
+from unichain_gym.pairs import list_pairs
 from unichain_gym.stepwise import (
     DENSE_FLOP,
     DOUBLING_STATES,
@@ -50,8 +51,8 @@ class HorizonPolicy:
     Parameters
     ----------
     actions : ndarray of int, shape (n, S)
-        What each state does at step t, with n - t rewards still to come. Of actions equal up to
-        rounding it is any.
+        The action of each state at step t, when n - t rewards are to come; any of the best, if
+        several are equal up to rounding.
     values : ndarray, shape (n + 1, S)
         The largest expected total reward from step t on, and last the terminal values.
 
@@ -83,28 +84,26 @@ def find_horizon_policy(
 ) -> HorizonPolicy:
     """Return a policy that is optimal for n steps; see `TabularMDP.optimal_policy`."""
     n_steps = read_count("horizon", n_steps)
-    S, A, _ = mdp.next_state.shape
+    S = mdp.n_states
     require_room("a policy of as many steps", n_steps + 1, S)
     factor = 1.0 if discount is None else read_number("discount", discount)
     if not 0.0 <= factor <= 1.0:
         raise InvalidArgumentError(f"discount must be from 0 to 1; got {discount!r}")
-    s, a, k = np.nonzero(mdp.probability)
-    place = s * A + a, mdp.next_state[s, a, k]
-    P = sparse.csr_array((mdp.probability[s, a, k], place), shape=(S * A, S))
-    if n_steps * P.nnz > STEP_WORK:
+    pairs = list_pairs(mdp)
+    if n_steps * pairs.Q.nnz > STEP_WORK:
         raise ConvergenceError(
             f"a policy for each of {n_steps} steps takes more than {STEP_WORK:.0e} "
             "multiplications; over very many steps the one of criterion 'bias' is as good, but "
             "for the last of them"
         )
-    pay = np.where(mdp.allowed_actions, mdp.expected_reward, -np.inf)
+    pay = mdp.expected_reward[pairs.state, pairs.action]
     actions, values = np.empty((n_steps, S), dtype=np.int64), np.empty((n_steps + 1, S))
     values[n_steps] = read_state_values("terminal", terminal, S, mdp.state_names)
     with np.errstate(over="ignore", invalid="ignore"):
         for t in range(n_steps - 1, -1, -1):
-            q = pay + factor * (P @ values[t + 1]).reshape(S, A)
-            actions[t] = q.argmax(axis=1)
-            values[t] = np.take_along_axis(q, actions[t, :, None], axis=1)[:, 0]
+            q = pay + factor * (pairs.Q @ values[t + 1])
+            rows = pairs.leaders(q)
+            actions[t], values[t] = pairs.action[rows], q[rows]
     return HorizonPolicy(read_only(actions), read_only(finite(values)))
 
 
@@ -117,8 +116,8 @@ def finite_horizon_value(
 ) -> FloatArray:
     """Return the expected total reward of n steps from each state, v_n = r + P v_{n-1}.
 
-    It is n g + b, but for a part that fades: P^n (v_0 - b). Long horizons of large chains are not
-    followed to their end, but to where the rest is certain, within 1e-12 of the largest value.
+    It is n g + b, plus a part that fades, P^n (v_0 - b). Long horizons of large chains are followed
+    to where the rest is certain, within 1e-12 of the largest value.
 
     Parameters
     ----------
@@ -146,6 +145,7 @@ def finite_horizon_value(
     end = read_state_values("terminal", terminal, S, chain.state_names)
     P = normalized(chain.transition_matrix)
     doubling_cost = 2.0 * max(1, n_steps.bit_length()) * S**3 * DENSE_FLOP
+    step_cost = SPARSE_CALL + int(P.nnz) * SPARSE_FLOP
     with np.errstate(over="ignore", invalid="ignore"):
         if all_horizons:
             require_room("the values of all horizons", n_steps + 1, S)
@@ -154,13 +154,9 @@ def finite_horizon_value(
             for n in range(n_steps):
                 values[n + 1] = chain.reward + P @ values[n]
             return finite(values)
-        if S <= DOUBLING_STATES and doubling_cost < n_steps * _step_cost(P):
+        if S <= DOUBLING_STATES and doubling_cost < n_steps * step_cost:
             return finite(_by_doubling(P.toarray(), chain.reward, end, n_steps))
         return finite(_by_increments(chain, P, end, n_steps))
-
-
-def _step_cost(P: sparse.csr_array) -> float:
-    return SPARSE_CALL + int(P.nnz) * SPARSE_FLOP
 
 
 def _by_doubling(

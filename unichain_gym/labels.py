@@ -27,10 +27,8 @@ Labels = list[tuple[str, str, Sequence[Any]]]
 def find_labels(what: str, values: Any, *kinds: str) -> Labels:
     """Return the labels of a pandas object, or of a list of them, whose axes have these kinds."""
     if isinstance(values, list | tuple):
-        parts = [(i, part) for i, part in enumerate(values) if hasattr(part, "axes")]
-        return [
-            found for i, part in parts for found in find_labels(f"{what}[{i}]", part, *kinds[1:])
-        ]
+        parts = [(f"{what}[{i}]", part) for i, part in enumerate(values) if hasattr(part, "axes")]
+        return [found for name, part in parts for found in find_labels(name, part, *kinds[1:])]
     axes = getattr(values, "axes", None)
     if not isinstance(axes, list):
         return []
@@ -43,14 +41,13 @@ def agree_on_names(
 ) -> Names | None:
     """Return what the n states or actions are called, or raise `InvalidModelError`.
 
-    ``names`` hold, whatever labels say; but labels must say the same. Of ``labels``, as
-    `find_labels` returns them, those of another kind are left out. The numbers 0 to n - 1 in order
-    are no names, but contradict the same numbers in another order.
+    ``labels`` of the kind must agree with ``names`` and with one another. The numbers 0 to n - 1
+    in order are no names, but contradict the same numbers in another order.
     """
     known, source = _read_names(f"{kind}_names", names, kind, n), f"{kind}_names"
     plain = list(range(n))
-    of_kind = [labeled for labeled in labels if labeled[0] == kind]
-    for _, what, found in sorted(of_kind, key=lambda labeled: labeled[2] == plain):
+    of_kind = [(what, found) for each, what, found in labels if each == kind]
+    for what, found in sorted(of_kind, key=lambda labeled: labeled[1] == plain):
         if found == plain and (known is None or set(known) != set(plain)):
             continue
         read = _read_names(f"the labels of {what}", found, kind, n)
@@ -60,8 +57,8 @@ def agree_on_names(
             i = next(i for i in range(n) if read[i] != known[i])
             raise InvalidModelError(
                 f"{what} and {source} disagree on the {kind}s: number {i} is {read[i]!r} and "
-                f"{known[i]!r}. Bring both in one order, by .loc or .reindex, or pass numbers "
-                "alone, by .to_numpy()"
+                f"{known[i]!r}. Bring both in one order, by .reindex, or pass numbers alone, by "
+                ".to_numpy()"
             )
     return known
 
@@ -75,14 +72,12 @@ def _read_names(what: str, names: Sequence[Any] | None, kind: str, n: int) -> Na
         raise InvalidModelError(
             f"{what} must hold one name for each of the {n} {kind}s; got {reprlib.repr(given)}"
         )
-    read: Names
     if all(isinstance(name, str) for name in given):
-        read = tuple(str(name) for name in given)
+        read: Names = tuple(map(str, given))
     else:
-        require_integers(
-            InvalidModelError, **{f"{what}[{i}]": name for i, name in enumerate(given)}
-        )
-        read = tuple(index(name) for name in given)
+        numbered = {f"{what}[{i}]": name for i, name in enumerate(given)}
+        require_integers(InvalidModelError, **numbered)
+        read = tuple(map(index, given))
     if len(set(read)) < n:
         twice = next(name for i, name in enumerate(read) if name in read[:i])
         raise InvalidModelError(f"{what} must differ; two {kind}s are called {twice!r}")
@@ -101,12 +96,9 @@ def look_up(
     numbers = {name: i for i, name in enumerate(names or ()) if isinstance(name, str)}
     for name in values.flat:
         if name not in numbers:
-            known = (
-                f"{kind}s have no names here, only numbers"
-                if not numbers
-                else f"no {kind} is called so"
-            )
-            raise error(f"{kind} {str(name)!r}: {known}{nearest_name(name, numbers)}")
+            none = f"{kind}s have no names here, only numbers"
+            problem = f"no {kind} is called so" if numbers else none
+            raise error(f"{kind} {str(name)!r}: {problem}{nearest_name(name, numbers)}")
     return np.array([numbers[v] for v in values.flat], dtype=np.int64).reshape(values.shape)
 
 

@@ -1,6 +1,6 @@
 """Where the states of an MDP go in a picture: recurrent classes in the middle, the rest around.
 
-Transient states form a forest: each hangs from the next state on its shortest way into a
+Transient states form a forest: the parent of a state is the next one on its shortest way into a
 recurrent class. Short trees are drawn radially, a ring for each distance, which puts streams on
 rays into the core; streams too long for a ray wind around the core as arms of one spiral.
 Lengths are in units of `SPACING`, the distance between a state and its successor.
@@ -16,7 +16,7 @@ from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
 from unichain_gym.arrays import BoolArray, FloatArray, IntArray
-from unichain_gym.interface import OutcomeModel, RewardProcess
+from unichain_gym.interface import RewardProcess
 from unichain_gym.structure import edges, search_breadth_first
 
 SPACING = 1.6
@@ -40,22 +40,14 @@ class Layout:
     loop_angle: FloatArray
 
 
-def lay_out(mdp: OutcomeModel) -> Layout:
-    """Place the states of an MDP in the plane."""
-    return lay_out_chain(mdp.uniform_chain, mdp.n_actions)
-
-
-def lay_out_chain(chain: RewardProcess, n_actions: int) -> Layout:
+def lay_out(chain: RewardProcess, n_actions: int) -> Layout:
     """Place the states of a chain in the plane, with room for loops of so many actions."""
-    S = chain.n_states
     # Searched backwards from the classes, what comes before a state is its way into one.
-    distance, successor = search_breadth_first(
-        sparse.csr_array(chain.transition_matrix.T), chain.recurrent_states
-    )
+    backwards = sparse.csr_array(chain.transition_matrix.T)
+    distance, successor = search_breadth_first(backwards, chain.recurrent_states)
     is_recurrent = distance == 0
     successor[is_recurrent] = chain.recurrent_states
-
-    position = np.zeros((S, 2))
+    position = np.zeros((chain.n_states, 2))
     entries = successor[distance == 1]
     hub = int(entries[0]) if entries.size > 1 and (entries == entries[0]).all() else None
     core_radius = _place_classes(chain.recurrent_classes, hub, entries.size, position)
@@ -65,11 +57,7 @@ def lay_out_chain(chain: RewardProcess, n_actions: int) -> Layout:
 
 
 def edge_curves(
-    layout: Layout,
-    before: IntArray,
-    action: IntArray,
-    after: IntArray,
-    n_actions: int,
+    layout: Layout, before: IntArray, action: IntArray, after: IntArray, n_actions: int
 ) -> FloatArray:
     """Return the curve of each edge from rim to rim of the states, (edges, EDGE_POINTS, 2)."""
     S = layout.is_recurrent.size
@@ -86,7 +74,6 @@ def edge_curves(
     curve: FloatArray = (
         (1 - t) ** 2 * start[:, None] + 2 * t * (1 - t) * middle[:, None] + t**2 * end[:, None]
     )
-
     stays = before == after
     angle = layout.loop_angle[before[stays], action[stays]]
     around = np.linspace(0.75 * np.pi, -0.75 * np.pi, EDGE_POINTS) + angle[:, None]
@@ -103,9 +90,12 @@ def _place_classes(
     The ``hub``, a state that all of several streams enter, goes to the middle of its circle.
     """
     rims = [states[states != hub] for states in classes]
-    radii = [
-        _class_radius(states.size, rim.size) for states, rim in zip(classes, rims, strict=True)
-    ]
+    radii = []
+    for states, rim in zip(classes, rims, strict=True):
+        spacing = CORE_SPACING if states.size <= MOST_IN_SMALL_CLASS else SPACING
+        radius = _ring(rim.size) * spacing / SPACING
+        has_hub = rim.size not in (0, states.size)
+        radii.append(max(spacing, radius) if has_hub else radius)
     between = _ring(len(classes)) * (2 * max(radii) / SPACING + 2)
     for number, (states, rim, radius) in enumerate(zip(classes, rims, radii, strict=True)):
         center = between * _unit(np.pi - 2 * np.pi * number / len(classes))
@@ -116,13 +106,6 @@ def _place_classes(
         position[states] = center
         position[rim] += radius * _unit(angle)
     return between + max(radii)
-
-
-def _class_radius(n_states: int, n_in_rim: int) -> float:
-    """Return the radius of the circle of a recurrent class."""
-    spacing = CORE_SPACING if n_states <= MOST_IN_SMALL_CLASS else SPACING
-    radius = _ring(n_in_rim) * spacing / SPACING
-    return radius if n_in_rim in (0, n_states) else max(spacing, radius)  # room for the hub
 
 
 def _angles_between_streams(n: int, n_streams: int) -> FloatArray:
@@ -180,7 +163,7 @@ def _place_transient(
         return
     inner = transient[distance[transient] > 1]
     is_branched = np.bincount(successor[inner], minlength=1).max() > 1
-    n_entering = int((distance == 1).sum())
+    n_entering = np.count_nonzero(distance == 1)
     if is_branched or distance.max() * min(2, n_entering) <= MOST_ACROSS:
         position[transient] = _radial(successor, distance, core_radius)[transient]
     else:
@@ -193,8 +176,7 @@ def _place_transient(
 def _radial(successor: IntArray, distance: IntArray, core_radius: float) -> FloatArray:
     """Return places (S, 2) on rings, a ring for each distance.
 
-    A state's share of its ring is as large as the number of leaves of its tree, and lies within
-    the share of its successor.
+    A state's share of its ring is as the leaves of its tree, within the share of its successor.
     """
     S = successor.size
     rings = [np.flatnonzero(distance == d) for d in range(distance.max() + 1)]

@@ -21,8 +21,8 @@ All have the matrix A = diag(N 1 + e) - N of `unichain_gym.elimination`. In orde
 The diagonal is the sum of what leaves the state, never 1 minus the probability of staying, so
 a state that is left with probability 1e-12 loses no digits. The methods without subtraction, and
 ``triangular``, solve for nonnegative right-hand sides to a relative accuracy near rounding in
-every entry. The others are held to a bound of the error; where it is not met, elimination
-without subtraction takes over, at whatever fill-in up to 10,000 states.
+every entry. The others are held to a bound of the error. Where it is not met, elimination
+without subtraction takes over, for up to 10,000 states once it fills in.
 
 **The bound.** A small residual proves nothing about a chain that nearly falls apart: two halves
 that exchange a walker once in 1e12 steps leave no trace in it. But A has a nonnegative inverse,
@@ -35,8 +35,8 @@ then A^{-1} 1 ≤ z/(1 - δ), so that every x satisfies
     max |x - A^{-1} c| ≤ max z/(1 - δ) max |c - A x|
 
 (and the same in sums for x A = c). z is the expected number of steps until the states are left;
-a vector that misses a slow part fails the inequality instead of hiding it. The rounding of the
-residual itself is added to it, as that of sums of random errors: √k roundings for k terms.
+a vector that misses a slow part fails the inequality. The rounding of the residual is added to it,
+as a sum of random errors: √k roundings for k terms.
 """
 
 from __future__ import annotations
@@ -56,6 +56,7 @@ from unichain_gym.elimination import (
     MAX_ENTRIES,
     OUT_OF_RANGE,
     SMALLEST,
+    Eliminated,
     GthFactors,
     RangedFactors,
     SparseGthFactors,
@@ -80,51 +81,22 @@ MANY = 100  # right-hand sides that are worth a factorization, whatever it fills
 UNDERFLOW_MOVES, UNDERFLOW_RATES, SMALL_PROBABILITY = 1e200, 1e150, 1e-50
 
 
-class _TriangularFactors:
+class _TriangularFactors(Eliminated):
     """Substitution: in the given order of the states A is triangular."""
 
-    name = "triangular"
+    method = "triangular"
 
     def __init__(self, A: sparse.csr_array, order: IntArray) -> None:
         # Nothing fills in, so panels of several columns would only take time and memory.
         self._lu: Any = splu(
-            A[order][:, order].tocsc(),
-            permc_spec="NATURAL",
-            diag_pivot_thresh=0.0,
-            panel_size=1,
+            A[order][:, order].tocsc(), permc_spec="NATURAL", diag_pivot_thresh=0.0, panel_size=1,
             options={"Equil": False, "SymmetricMode": True},
-        )
+        )  # fmt: skip
         self._order, self._place = order, np.argsort(order)
         self.n_operations = order.size
 
     def solve(self, c: FloatArray, transposed: bool = False) -> FloatArray:
         return finite(self._lu.solve(c[self._order], "T" if transposed else "N")[self._place])
-
-
-class DirectSolver:
-    """A factorization without subtraction, in which nothing but rounding adds up."""
-
-    n_iterations = 0
-
-    def __init__(self, factors: Any) -> None:
-        self.method: str = factors.name
-        self._factors = factors
-        self._rounding = 2.0 * EPSILON * (factors.n_operations + 4)
-
-    def solve(self, c: FloatArray, transposed: bool = False) -> FloatArray:
-        """Return the solution of A x = c, c being (n,) or (n, m), or of x A = c, c being (n,)."""
-        x: FloatArray = self._factors.solve(c, transposed)
-        return x
-
-    def error_bound(self, c: FloatArray, x: FloatArray, transposed: bool = False) -> float:
-        """Bound the error of a solution (n,) relative to it, in maxima, or transposed in sums.
-
-        Every rounding is relative to a term of A^{-1} |c|, where nothing cancels.
-        """
-        total: Any = np.sum if transposed else np.max
-        size = float(total(np.abs(x)))
-        error = float(total(self.solve(np.abs(c), transposed)))
-        return self._rounding * error / size if size else 0.0
 
 
 class Method(NamedTuple):
@@ -186,34 +158,19 @@ def krylov(A: sparse.csr_array) -> Method:
     return Method(KRYLOV, solve)
 
 
-def find_proposer(
-    P: sparse.csr_array,
-) -> Callable[[sparse.csr_array, float, FloatArray], FloatArray]:
-    """Return what solves (I - γP) x = c without a bound, for transition matrices like this one."""
+def find_method(P: sparse.csr_array) -> Callable[[sparse.csr_array], Method]:
+    """Return what solves systems in I - γP, without a bound, for transition matrices like P."""
     n = P.shape[0]
-    is_dense = n <= DENSE_STATES or _is_dense(P)
-    is_direct = is_dense or _is_little(elimination_work(P), n)
-
-    def propose(P: sparse.csr_array, discount: float, c: FloatArray) -> FloatArray:
-        if is_dense:
-            M = -discount * P.toarray()
-            M[np.arange(n), np.arange(n)] += 1.0
-            return np.asarray(np.linalg.solve(M, c))
-        if is_direct:  # the rows of P are the columns of its transpose, as SuperLU wants them
-            lu: Any = splu(
-                sparse.eye_array(n, format="csc") - discount * P.T, diag_pivot_thresh=0.0
-            )
-            return np.asarray(lu.solve(c, "T"))
-        return krylov(sparse.eye_array(n, format="csr") - discount * P).solve(c, False)[0]
-
-    return propose
+    if n <= DENSE_STATES or _is_dense(P):
+        return lambda A: dense_lu(A.toarray())
+    return sparse_lu if _is_little(elimination_work(P), n) else krylov
 
 
 class CertifiedSolver:
-    """A method whose solutions are checked, and another that takes over where they fail.
+    """A method whose solutions are checked, and another solver that takes over where they fail.
 
-    ``make`` returns the method for A, scaled so that its diagonal is 1; ``fallback`` the solver
-    that takes over, or raises `ConvergenceError` with the reason that it is given.
+    ``make`` returns the method for A, scaled so that its diagonal is 1. ``fallback`` returns the
+    other solver, or raises a `ConvergenceError` with the reason that it is given.
     """
 
     def __init__(
@@ -223,23 +180,24 @@ class CertifiedSolver:
         make: Callable[[Any], Method],
         fallback: Callable[[str], Solver],
     ) -> None:
-        self._A: Any
+        n = exit_rate.size
+        A: Any
         if make is dense_lu:
-            self._A = -N.toarray()
-            np.fill_diagonal(self._A, 0.0)
-            self._rate = exit_rate - self._A.sum(axis=1)
-            np.fill_diagonal(self._A, self._rate)
-            self._A /= self._rate[:, None]
-            n_terms = 2 * (np.full(exit_rate.size, exit_rate.size),)
+            A = -N.toarray()
+            np.fill_diagonal(A, 0.0)
+            self._rate = exit_rate - A.sum(axis=1)
+            np.fill_diagonal(A, self._rate)
+            A /= self._rate[:, None]
+            n_terms = 2 * (np.full(n, n),)
         else:
             A = grounded_matrix(N, exit_rate)
             self._rate = A.diagonal()
-            self._A = divide_rows(A, self._rate)
-            n_terms = np.diff(A.indptr), np.bincount(A.indices, minlength=A.shape[0])
+            A = divide_rows(A, self._rate)
+            n_terms = np.diff(A.indptr), np.bincount(A.indices, minlength=n)
+        self._matrix = A, A.T
         self._rounding = tuple(EPSILON * (1.0 + 0.5 * np.sqrt(k)) for k in n_terms)
-        is_affordable = exit_rate.size <= AFFORDABLE_STATES
-        self._max_error = MAX_ERROR_AFFORDABLE if is_affordable else MAX_ERROR
-        self._method = make(self._A)
+        self._max_error = MAX_ERROR_AFFORDABLE if n <= AFFORDABLE_STATES else MAX_ERROR
+        self._method = make(A)
         self._fallback = fallback
         self._successor: Solver | None = None
         self._for_many: Solver | None = None
@@ -283,7 +241,7 @@ class CertifiedSolver:
             return None
         x, n = self._method.solve(c, transposed)
         if self._bound(c, x, transposed) > self._max_error:
-            correction, m = self._method.solve(c - self._apply(x, transposed), transposed)
+            correction, m = self._method.solve(c - self._matrix[transposed] @ x, transposed)
             x, n = x + correction, n + m
             if not self._bound(c, x, transposed) <= self._max_error:
                 return None
@@ -300,15 +258,12 @@ class CertifiedSolver:
             )
         return self._successor
 
-    def _apply(self, x: FloatArray, transposed: bool) -> FloatArray:
-        return np.asarray(x @ self._A if transposed else self._A @ x)
-
     def _bound(self, c: FloatArray, x: FloatArray, transposed: bool) -> float:
         """Bound the error by |c - A x|, plus what rounding may have hidden of it."""
-        size = np.abs(x)
+        A, size = self._matrix[transposed], np.abs(x)
         # |A| |x|, since the diagonal is 1 and the rest is not positive
-        terms = np.abs(c) + 2.0 * size - self._apply(size, transposed)
-        residual = np.abs(c - self._apply(x, transposed))
+        terms = np.abs(c) + 2.0 * size - A @ size
+        residual = np.abs(c - A @ x)
         uncertainty = residual + self._rounding[transposed] * terms
         if transposed:
             error, largest = uncertainty.sum(), (size / self._rate).sum()
@@ -324,15 +279,15 @@ class CertifiedSolver:
         if self._largest_time is None:
             c = 1.0 / self._rate
             z, self._n_iterations = self._method.solve(c, False)
-            residual = c - self._A @ z
-            rounding = self._rounding[False] * (c + 2.0 * z - self._A @ z)
-            delta = float(((residual + rounding) * self._rate).max())
+            product = self._matrix[False] @ z
+            rounding = self._rounding[False] * (c + 2.0 * z - product)
+            delta = float(((c - product + rounding) * self._rate).max())
             is_proof = bool(np.isfinite(z).all()) and z.min() >= 0.0 and delta < 0.5
             self._largest_time = float(z.max()) / (1.0 - delta) if is_proof else np.inf
         return self._largest_time
 
 
-Solver = DirectSolver | CertifiedSolver
+Solver = Eliminated | CertifiedSolver
 """A way to solve A x = c and x A = c, with the method behind it and a bound of its error."""
 
 
@@ -352,14 +307,28 @@ def find_solver(N: sparse.csr_array, exit_rate: FloatArray) -> Solver:
             A = grounded_matrix(N, exit_rate)
             if n and A.diagonal().min() < SMALLEST:
                 raise ConvergenceError(OUT_OF_RANGE)
-            return DirectSolver(_TriangularFactors(A, np.argsort(component)))
-    if n <= RANGED_STATES and _spans_widely(N, exit_rate):
-        return DirectSolver(RangedFactors(N, exit_rate))
+            return _TriangularFactors(A, np.argsort(component))
+    # Products of a few probabilities may differ by more than doubles can hold.
+    values = np.concatenate((N.data, exit_rate[exit_rate > 0.0]))
+    if n <= RANGED_STATES and values.min() < SMALL_PROBABILITY * values.max():
+        return RangedFactors(N, exit_rate)
     if n <= SMALL_STATES:
         return _unless_underflow(GthFactors(N.toarray(), exit_rate), N, exit_rate)
 
     def without_subtraction(reason: str) -> Solver:
-        return _eliminate(N, exit_rate, reason)
+        factors = eliminate(N, exit_rate, MAX_ENTRIES)
+        if factors is None:
+            raise ConvergenceError(
+                f"the system of {n} states is out of reach: {reason}, and elimination without "
+                f"subtraction would fill in on more than {MAX_CORE} states. Look at the weakly "
+                "linked parts of the chain apart, or remove transitions too rare to matter"
+            )
+        return _unless_underflow(factors, N, exit_rate)
+
+    def by_factors(reason: str) -> Solver:
+        if work > ELIMINATION_WORK:
+            return without_subtraction(reason)
+        return CertifiedSolver(N, exit_rate, sparse_lu, without_subtraction)
 
     if is_dense:
         return CertifiedSolver(N, exit_rate, dense_lu, without_subtraction)
@@ -369,12 +338,6 @@ def find_solver(N: sparse.csr_array, exit_rate: FloatArray) -> Solver:
     little = eliminate(N, exit_rate, max_entries=2 * N.nnz) if n > AFFORDABLE_STATES else None
     if little is not None:
         return _unless_underflow(little, N, exit_rate)
-
-    def by_factors(reason: str) -> Solver:
-        if work > ELIMINATION_WORK:
-            return _eliminate(N, exit_rate, reason)
-        return CertifiedSolver(N, exit_rate, sparse_lu, without_subtraction)
-
     return CertifiedSolver(N, exit_rate, krylov, by_factors)
 
 
@@ -387,16 +350,10 @@ def _is_little(work: float, n: int) -> bool:
     return work <= min(max(LITTLE_WORK, GRID_WORK * n * n), ELIMINATION_WORK)
 
 
-def _spans_widely(N: sparse.csr_array, exit_rate: FloatArray) -> bool:
-    """Whether products of a few probabilities may differ by more than doubles can hold."""
-    values = np.concatenate((N.data, exit_rate[exit_rate > 0.0]))
-    return bool(values.min() < SMALL_PROBABILITY * values.max())
-
-
 def _unless_underflow(
     factors: GthFactors | SparseGthFactors, N: sparse.csr_array, exit_rate: FloatArray
-) -> DirectSolver:
-    """Return a solver, or raise `ConvergenceError` if a product that underflowed may matter.
+) -> Eliminated:
+    """Return the factors, or raise `ConvergenceError` if a product that underflowed may matter.
 
     A probability lost to underflow is below 1e-307 of its row, and changes a solution by no more
     than that times the expected number of moves. A flow lost so is a frequency below 1e-308
@@ -411,25 +368,14 @@ def _unless_underflow(
             f"the answer; that is computed for up to {RANGED_STATES} states, and these are "
             f"{rate.size}. Remove transitions too rare to matter"
         )
-    return DirectSolver(factors)
-
-
-def _eliminate(N: sparse.csr_array, exit_rate: FloatArray, reason: str) -> Solver:
-    factors = eliminate(N, exit_rate, MAX_ENTRIES)
-    if factors is None:
-        raise ConvergenceError(
-            f"the system of {exit_rate.size} states is out of reach: {reason}, and elimination "
-            f"without subtraction would fill in on more than {MAX_CORE} states. Look at the "
-            "weakly linked parts of the chain apart, or remove transitions too rare to matter"
-        )
-    return _unless_underflow(factors, N, exit_rate)
+    return factors
 
 
 def elimination_work(N: sparse.csr_array) -> float:
     """Bound the multiplications of an elimination: Σ_k (rows that pivot k changes)².
 
     Where these are few, the bound is by the width of the matrix. Else it is by the reverse
-    Cuthill-McKee ordering, with states of very many neighbours moved to the end: there, row i
+    Cuthill-McKee ordering, with states of very many neighbors moved to the end: there, row i
     changes from the first pivot it has an entry for.
     """
     n = N.shape[0]

@@ -1,10 +1,9 @@
 """`TabularMDP`: the one representation of a finite Markov decision process.
 
-A *padded outcome table*: taking action ``a`` in state ``s`` has up to ``K`` outcomes, the
-``k``-th of which has probability ``probability[s, a, k]``, leads to ``next_state[s, a, k]``
-and pays ``reward[s, a, k]``. Rows with fewer outcomes are padded with probability zero; a row
-of zeros alone is an action that the state lacks.
-Memory is linear in the outcomes; dense and sparse matrices are derived from the table.
+A *padded outcome table*: action ``a`` in state ``s`` has up to ``K`` outcomes. Outcome ``k`` has
+probability ``probability[s, a, k]``, leads to ``next_state[s, a, k]`` and pays ``reward[s, a, k]``.
+Rows with fewer outcomes are padded with probability zero; a row of zeros alone is an action that
+the state lacks. Memory is linear in the outcomes.
 """
 
 from __future__ import annotations
@@ -20,10 +19,16 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from unichain_gym.arrays import BoolArray, FloatArray, IntArray
-from unichain_gym.builders import dense_arrays, pad_outcomes, read_arrays, read_transitions
-from unichain_gym.diameter import find_diameter
+from unichain_gym.builders import (
+    Outcomes,
+    dense_arrays,
+    pad_outcomes,
+    read_arrays,
+    read_transitions,
+)
 from unichain_gym.drawing import draw_mdp
 from unichain_gym.errors import InvalidArgumentError
+from unichain_gym.hitting import find_diameter
 from unichain_gym.horizon import HorizonPolicy, find_horizon_policy
 from unichain_gym.labels import agree_on_names, find_labels
 from unichain_gym.models import read_distribution, read_table
@@ -55,23 +60,17 @@ class TabularMDP:
 
     Parameters
     ----------
-    next_state : array_like of int, shape (S, A, K)
-        The state each outcome leads to.
-    probability : array_like of float, shape (S, A, K)
-        Its probability. The outcomes of each state and action sum to 1, or are all 0: then the
-        state lacks the action. Every state has at least one.
-    reward : array_like of float, shape (S, A, K)
-        Its reward.
+    next_state, probability, reward : array_like, shape (S, A, K)
+        Where each outcome leads, how likely it is, what it pays. The probabilities of a state and
+        action sum to 1, as well as their precision allows, or are all 0: then the state lacks the
+        action. Every state has at least one action.
     initial_distribution : array_like of float, shape (S,)
         The distribution of the first state.
     name : str
         What to call the MDP in messages and pictures.
-    state_names : sequence of str or of int, length S, optional
-        What to call the states, each differently; kept as a tuple. An MDP restricted to some
-        states of another keeps their names or numbers here.
-    action_names : sequence of str or of int, length A, optional
-        What to call the actions. Names that are text stand for numbers wherever states or
-        actions are given.
+    state_names, action_names : sequence of str or of int, length S and A, optional
+        What to call the states and the actions, each differently; kept as tuples. Names that are
+        text stand for numbers wherever states or actions are given.
     durations : array_like of float, shape (S, A, K), optional
         How long each outcome's step takes, at least 0; 1 by default. Kept as None if all are 1.
         A gain is then a reward per unit of time. A random duration is several outcomes, or its
@@ -82,69 +81,26 @@ class TabularMDP:
         become 0, positive ones are kept. A number drops all that are smaller than this share of
         their row's largest, with nothing said; 0 keeps everything.
 
-    Notes
-    -----
-    Probabilities of lower precision than double (float32, float16) may miss the sum 1 by what
-    their precision explains, and are then divided by their sums in double.
-
     Raises
     ------
     InvalidModelError
-        If shapes disagree, a state is out of range, a number is not finite, a probability is
-        negative, a row does not sum to 1 (the message names state, action and residual), a
-        state has no action, a duration is negative, a policy can stay among states where steps
-        take no time, or names do not fit. The functions that make MDPs, and those that
-        are given a policy or states of it, raise it likewise.
+        If shapes disagree, a state is out of range, a number is not finite, a probability or a
+        duration is negative, a row does not sum to 1, a state has no action, a policy can stay
+        among states where steps take no time, or names do not fit. Methods raise it too, for
+        states and policies that do not fit.
 
     Attributes
     ----------
-    n_states, n_actions : int
-        S and A.
-    allowed_actions : ndarray of bool, shape (S, A)
-        Which actions each state has.
-    expected_reward : ndarray, shape (S, A)
-        r(s, a).
-    expected_duration : ndarray, shape (S, A)
-        The expected time of a step; 1 without durations.
-    state_classes : ndarray of str, shape (S,)
-        Which states are transient if every action is taken, and which recurrent.
-    uniform_chain : MarkovChain
-        What taking every action alike induces.
-    outcome_thresholds : ndarray, shape (S, A, K)
-        What turns a uniform draw into an outcome.
+    n_states, n_actions, allowed_actions, expected_reward, expected_duration
+    state_classes, uniform_chain, outcome_thresholds
 
     Methods
     -------
-    from_arrays(P, R, initial)
-        An MDP from transition and reward arrays.
-    from_transitions(transitions, initial)
-        An MDP from a list of transitions.
-    from_gymnasium(env)
-        An MDP from an environment with a toy-text table.
-    to_arrays()
-        The dense arrays that `from_arrays` takes.
-    save(path), load(path)
-        Write an .npz file, and read it.
-    induce(policy)
-        The `MarkovChain` of a policy, which knows every exact quantity.
-    check_policy(policy)
-        A policy as action probabilities, validated.
-    policies()
-        All deterministic policies.
-    random_policy(rng)
-        One of them, or a stochastic one.
-    reachable(from_)
-        The MDP restricted to what the start, or given states, can reach.
-    optimal_policy(criterion), optimal_policy(horizon=n)
-        The best policy by gain, bias, Blackwell's criterion or discounted value, or over n steps.
-    worst_policy(criterion)
-        The one with the smallest.
-    diameter()
-        The longest of the shortest expected times from one state to another.
-    is_unichain()
-        Whether every deterministic policy has one recurrent class.
-    plot()
-        A picture.
+    from_arrays(P, R, initial), from_transitions(transitions, initial), from_gymnasium(env)
+    to_arrays(), save(path), load(path), plot()
+    induce(policy), check_policy(policy), policies(), random_policy(rng)
+    optimal_policy(criterion), optimal_policy(horizon=n), worst_policy(criterion)
+    reachable(from_), is_unichain(), diameter()
 
     Examples
     --------
@@ -174,18 +130,9 @@ class TabularMDP:
     drop_below: InitVar[float | None] = None
 
     def __post_init__(self, drop_below: float | None) -> None:
-        given = self.initial_distribution
-        fields = read_table(
-            self.next_state,
-            self.probability,
-            self.reward,
-            self.initial_distribution,
-            self.durations,
-            drop_below,
-        )
-        for name, value in fields.items():
+        start = find_labels("initial_distribution", self.initial_distribution, "state")
+        for name, value in read_table(self, drop_below).items():
             object.__setattr__(self, name, value)
-        start = find_labels("initial_distribution", given, "state")
         names = agree_on_names("state", self.n_states, self.state_names, start)
         object.__setattr__(self, "state_names", names)
         names = agree_on_names("action", self.n_actions, self.action_names, [])
@@ -237,10 +184,7 @@ class TabularMDP:
 
     @cached_property
     def expected_duration(self) -> FloatArray:
-        """τ(s, a) = Σ_k probability · duration, shape (S, A); 0 where the state lacks the action.
-
-        Without durations it is 1.
-        """
+        """τ(s, a) = Σ_k probability · duration, (S, A), by default 1; 0 without the action."""
         if self.durations is None:
             return read_only(self.allowed_actions.astype(np.float64))
         duration: FloatArray = np.einsum("sak,sak->sa", self.probability, self.durations)
@@ -248,10 +192,9 @@ class TabularMDP:
 
     @cached_property
     def outcome_thresholds(self) -> FloatArray:
-        """Cumulative probabilities, shape (S, A, K), that turn a uniform draw into an outcome.
+        """Cumulative probabilities (S, A, K), up to inf, that turn a uniform draw into an outcome.
 
-        Outcome ``k`` is drawn when ``thresholds[k - 1] <= u < thresholds[k]``; the last possible
-        outcome's threshold is infinite.
+        Outcome ``k`` is drawn when ``thresholds[k - 1] <= u < thresholds[k]``.
         """
         return read_only(draw_thresholds(self.probability))
 
@@ -268,7 +211,7 @@ class TabularMDP:
         allowed = self.allowed_actions
         return self.induce(allowed / np.count_nonzero(allowed, axis=1)[:, None])
 
-    # Functions of the files of their methods, of which the MDP is the first argument.
+    # Functions whose first argument is the MDP.
     check_policy = check_policy
     random_policy = draw_policy
     induce = induce
@@ -342,11 +285,19 @@ class TabularMDP:
         Returns
         -------
         TabularMDP
-            Its `state_names` are those the states have here; without any, their numbers here.
+            Its `state_names` are the names or numbers that the states have here.
         """
         graph = outcome_graph(self.next_state, self.probability > 0.0)
         states, start = reach(graph, self.initial_distribution, from_, self.state_names)
         return restrict_mdp(self, states, start)
+
+    @classmethod
+    def _of(cls, outcomes: Outcomes, start: FloatArray, *labels_and_drop_below: Any) -> TabularMDP:
+        """Return the MDP of a list of outcomes; the rest are name, names and ``drop_below``."""
+        tables = pad_outcomes(outcomes)
+        fields = ("name", "state_names", "action_names", "drop_below")
+        rest = dict(zip(fields, labels_and_drop_below, strict=True))
+        return cls(**tables, initial_distribution=start, **rest)
 
     @classmethod
     def from_arrays(
@@ -391,18 +342,11 @@ class TabularMDP:
         TabularMDP
         """
         outcomes, labels = read_arrays(P, R, durations, allowed, order)
-        start = read_distribution(initial, "initial", 0.0)
         labels += find_labels("initial", initial, "state")
         states = agree_on_names("state", outcomes.n_states, state_names, labels)
         actions = agree_on_names("action", outcomes.n_actions, action_names, labels)
-        return cls(
-            **pad_outcomes(outcomes),
-            initial_distribution=start,
-            name=name,
-            state_names=states,
-            action_names=actions,
-            drop_below=drop_below,
-        )
+        start = read_distribution(initial, "initial", 0.0)
+        return cls._of(outcomes, start, name, states, actions, drop_below)
 
     @classmethod
     def from_transitions(
@@ -441,14 +385,7 @@ class TabularMDP:
         labels = find_labels("initial", initial, "state")
         states = agree_on_names("state", start.size, state_names, labels)
         outcomes, actions = read_transitions(transitions, start.size, states, action_names)
-        return cls(
-            **pad_outcomes(outcomes),
-            initial_distribution=start,
-            name=name,
-            state_names=states,
-            action_names=actions,
-            drop_below=drop_below,
-        )
+        return cls._of(outcomes, start, name, states, actions, drop_below)
 
     @classmethod
     def from_gymnasium(
@@ -463,8 +400,7 @@ class TabularMDP:
         """Build an MDP from an environment with a toy-text table ``P[state][action]``.
 
         FrozenLake, Taxi and CliffWalking have one, and so has every environment of this package.
-        Time limits are not part of it. A thousand random steps of a copy of the environment are
-        checked to be in the table.
+        A thousand random steps of a copy of the environment are checked to be in the table.
 
         Parameters
         ----------
@@ -472,10 +408,9 @@ class TabularMDP:
             Wrapped or not.
         on_termination : {"absorb", "restart"}
             What a state does that ends an episode: stay for ever with reward 0, or move to the
-            initial distribution with reward 0. That one step is what Gymnasium's vector
-            environments take to reset by default, and makes the task a continuing one.
+            initial distribution with reward 0, as Gymnasium's vector environments do by default.
         initial : array_like, shape (S,), optional
-            By default the environment's ``initial_state_distrib``, or that of its ``mdp``.
+            By default the environment's ``initial_state_distrib``, or its MDP's.
         name, drop_below
             As for the class; the name by default is the id of the environment.
 
@@ -493,14 +428,7 @@ class TabularMDP:
         name = name or (env.spec.id if env.spec else "mdp")
         of = getattr(env.unwrapped, "mdp", None)
         states, actions = (getattr(of, f"{kind}_names", None) for kind in ("state", "action"))
-        return cls(
-            **pad_outcomes(outcomes),
-            initial_distribution=start,
-            name=name,
-            state_names=states,
-            action_names=actions,
-            drop_below=drop_below,
-        )
+        return cls._of(outcomes, start, name, states, actions, drop_below)
 
     def save(self, path: str | Path) -> None:
         """Write the MDP to an .npz file, at exactly this path: all of it, or nothing.
@@ -509,10 +437,7 @@ class TabularMDP:
         ----------
         path : path
         """
-        arrays = {field: getattr(self, field) for field in ARRAYS}
-        if self.durations is not None:
-            arrays[OPTIONAL] = self.durations
-        write_archive(path, arrays, {name: getattr(self, name) for name in LABELS})
+        write_archive(path, vars(self))
 
     @classmethod
     def load(cls, path: str | Path) -> TabularMDP:
@@ -529,25 +454,22 @@ class TabularMDP:
         return cls(**read_archive(path), drop_below=0.0)
 
     def policies(self) -> DeterministicPolicies:
-        """Return all deterministic policies in order, as a lazy sequence of (S,) arrays.
-
-        They take only actions that the states have.
+        """Return all deterministic policies in order, of the actions that the states have.
 
         Returns
         -------
-        sequence of ndarray of int, shape (S,)
+        DeterministicPolicies
+            A lazy sequence of (S,) arrays.
         """
         return DeterministicPolicies(self.allowed_actions)
 
     def is_unichain(self) -> bool | None:
         """Whether every deterministic policy induces one recurrent class only.
 
-        To decide it is NP-hard (Tsitsiklis, 2007, Oper. Res. Lett. 35): `unichain_gym.unichain`
-        says what is tried.
-
         Returns
         -------
         bool or None
-            None if it cannot be told within a few seconds.
+            None if it cannot be told within a few seconds: to decide it is NP-hard (Tsitsiklis,
+            2007, Oper. Res. Lett. 35).
         """
         return is_unichain(self.next_state, self.probability > 0.0)

@@ -11,6 +11,7 @@ from scipy import sparse
 
 from unichain_gym.arrays import BoolArray, FloatArray, IntArray
 from unichain_gym.errors import InvalidModelError
+from unichain_gym.interface import OutcomeModel
 from unichain_gym.labels import Names, agree_on_names, find_labels
 from unichain_gym.outcomes import read_floats, read_integers, read_only, read_reals
 from unichain_gym.rounding import drop_residues, sum_tolerance, sums_to_one
@@ -31,16 +32,14 @@ def read_chain(
     r = read_only(np.array(read_reals(reward, "reward")))
     start = np.array(read_distribution(initial, "initial_distribution", drop_below))
     _check_chain(matrix, r, start)
-    labels = [
-        *find_labels("transition_matrix", P, "state", "state"),
-        *find_labels("reward", reward, "state"),
-        *find_labels("initial_distribution", initial, "state"),
-    ]
+    labels = find_labels("transition_matrix", P, "state", "state")
+    labels += find_labels("reward", reward, "state")
+    labels += find_labels("initial_distribution", initial, "state")
     return matrix, r, read_only(start), agree_on_names("state", r.size, state_names, labels)
 
 
 def _read_matrix(values: Any, drop_below: float | None) -> sparse.csr_array:
-    """Return a copy of a transition matrix (S, S) in CSR, rounding seen to and zeros dropped."""
+    """Return a copy of a transition matrix (S, S) in CSR, without zeros and rounding errors."""
     if not sparse.issparse(values):
         values = read_floats(values, "transition_matrix")
     if values.ndim != 2:
@@ -54,11 +53,10 @@ def _read_matrix(values: Any, drop_below: float | None) -> sparse.csr_array:
         P.data = data
     else:
         row, column = edges(P)
-
-        def place(i: int) -> str:
-            return f"from state {row[i]} to {column[i]}"
-
-        doubles = drop_residues(data, row, P.shape[0], place, drop_below)
+        place = "from state {} to {}".format
+        doubles = drop_residues(
+            data, row, P.shape[0], lambda i: place(row[i], column[i]), drop_below
+        )
         P = sparse.csr_array((doubles, P.indices, P.indptr), shape=P.shape)
     P.sum_duplicates()
     P.eliminate_zeros()
@@ -71,9 +69,10 @@ def _check_chain(P: sparse.csr_array, reward: FloatArray, initial: FloatArray) -
     """Raise `InvalidModelError` unless P (S, S), reward (S,) and initial (S,) make a chain."""
     S = reward.size
     if S == 0 or P.shape != (S, S) or reward.shape != (S,) or initial.shape != (S,):
+        got = f"{P.shape}, {reward.shape} and {initial.shape}"
         raise InvalidModelError(
-            "a chain of S > 0 states needs a transition matrix (S, S), a reward (S,) and an "
-            f"initial distribution (S,); got {P.shape}, {reward.shape} and {initial.shape}"
+            "a chain needs a transition matrix (S, S), a reward (S,) and a start (S,), S > 0; got "
+            f"{got}"
         )
     if not np.isfinite(reward).all():
         state = int(np.argmax(~np.isfinite(reward)))
@@ -89,12 +88,9 @@ def _check_chain(P: sparse.csr_array, reward: FloatArray, initial: FloatArray) -
     off = np.abs(total - 1.0) > sum_tolerance(int(np.diff(P.indptr).max()))
     if off.any():
         state = int(np.argmax(off))
-        into = group_sums(edges(P)[1], P.data, S)
-        remedy = (
-            "the columns of the matrix sum to 1 instead: pass its transpose"
-            if sums_to_one(into, S)
-            else "normalize the row"
-        )
+        remedy = "normalize the row"
+        if sums_to_one(group_sums(edges(P)[1], P.data, S), S):
+            remedy = "the columns of the matrix sum to 1 instead: pass its transpose"
         raise InvalidModelError(
             f"the transition probabilities of state {state} sum to {float(total[state])!r}, not 1; "
             f"{remedy}"
@@ -103,14 +99,10 @@ def _check_chain(P: sparse.csr_array, reward: FloatArray, initial: FloatArray) -
 
 
 def read_distribution(values: ArrayLike, what: str, drop_below: float | None = None) -> FloatArray:
-    """Return a distribution over states (S,) in double, rounding seen to; it is not checked yet."""
+    """Return a distribution over states (S,) in double, not checked, without rounding errors."""
     p = read_floats(values, what)
     row = np.zeros(p.shape, dtype=np.int64)
-
-    def place(i: int) -> str:
-        return f"{what} of state {i}"
-
-    return drop_residues(p, row, 1, place, drop_below)
+    return drop_residues(p, row, 1, lambda i: f"{what} of state {i}", drop_below)
 
 
 def check_distribution(p: FloatArray, what: str) -> None:
@@ -125,23 +117,17 @@ def check_distribution(p: FloatArray, what: str) -> None:
         raise InvalidModelError(f"{what} sums to {1.0 + residual!r}, not 1; normalize it")
 
 
-def read_table(
-    next_state: ArrayLike,
-    probability: ArrayLike,
-    reward: ArrayLike,
-    initial: ArrayLike,
-    durations: ArrayLike | None,
-    drop_below: float | None,
-) -> dict[str, Any]:
+def read_table(mdp: OutcomeModel, drop_below: float | None) -> dict[str, Any]:
     """Return the arrays of an MDP by the names of its fields, checked, as read-only copies."""
-    following = np.array(read_integers(next_state, "next_state"), order="C")
-    given = read_floats(probability, "probability")
-    r = np.array(read_reals(reward, "reward"), order="C")
+    following = np.array(read_integers(mdp.next_state, "next_state"), order="C")
+    given = read_floats(mdp.probability, "probability")
+    r = np.array(read_reals(mdp.reward, "reward"), order="C")
+    initial = mdp.initial_distribution
     start = np.array(read_distribution(initial, "initial_distribution", drop_below))
     if following.ndim != 3 or not following.shape == given.shape == r.shape:
+        got = f"{following.shape}, {given.shape} and {r.shape}"
         raise InvalidModelError(
-            "next_state, probability and reward must share one shape (S, A, K); got "
-            f"{following.shape}, {given.shape} and {r.shape}"
+            f"next_state, probability and reward must share one shape (S, A, K); got {got}"
         )
     if 0 in following.shape:
         raise InvalidModelError(
@@ -161,14 +147,16 @@ def read_table(
             f"initial_distribution must have shape ({S},), one entry a state; got {start.shape}"
         )
     check_distribution(start, "initial_distribution")
-    tau = read_durations(durations, p > 0.0)
+    is_possible = p > 0.0
+    tau = read_durations(mdp.durations, is_possible)
     if tau is not None:
-        timeless = (tau == 0.0).all(axis=2) & (p > 0.0).any(axis=2)
-        kept = maximal_end_components(following, p > 0.0, timeless) >= 0
+        timeless = (tau == 0.0).all(axis=2) & is_possible.any(axis=2)
+        kept = maximal_end_components(following, is_possible, timeless) >= 0
         if kept.any():
+            where = abbreviate(np.flatnonzero(kept))
             raise InvalidModelError(
-                f"a policy can stay in {abbreviate(np.flatnonzero(kept))} for ever while no time "
-                "passes, so that it has no reward per unit of time; give a step there a duration"
+                f"a policy can stay in {where} for ever while no time passes; give a step a "
+                "duration"
             )
     fields = {"next_state": following, "probability": p, "reward": r, "initial_distribution": start}
     return {name: read_only(array) for name, array in fields.items()} | {"durations": tau}
@@ -184,12 +172,11 @@ def read_durations(values: ArrayLike | None, possible: BoolArray) -> FloatArray 
     wrong = possible & ~((tau >= 0.0) & np.isfinite(tau))
     if wrong.any():
         first = np.argwhere(wrong)[0].tolist()
-        place = ", ".join(
-            f"{w} {i}" for w, i in zip(("state", "action", "outcome"), first, strict=False)
-        )
+        words = zip(("state", "action", "outcome"), first, strict=False)
+        place = ", ".join(f"{word} {i}" for word, i in words)
+        value = float(tau[tuple(first)])
         raise InvalidModelError(
-            f"the duration of {place} is {float(tau[tuple(first)])!r}; a duration is finite and "
-            "not negative"
+            f"the duration of {place} is {value!r}; a duration is finite and not negative"
         )
     tau[~possible] = 0.0
     return None if (tau[possible] == 1.0).all() else read_only(tau)
@@ -201,16 +188,27 @@ def _check_outcomes(next_state: IntArray, probability: FloatArray, reward: Float
     A row of zeros, an action that the state lacks, is valid unless the state has no other.
     """
     S, _, K = next_state.shape
-    # A NaN makes the least probability NaN, and fails its comparison.
-    in_range = next_state.min() >= 0 and next_state.max() < S
-    if not in_range or not (probability.min() >= 0.0) or not np.isfinite(reward).all():
-        _refuse_outcome(next_state, probability, reward)
+    for mask, problem in (
+        ((next_state < 0) | (next_state >= S), f"leads to a state outside 0 to {S - 1}"),
+        (~(probability >= 0.0), "has an invalid probability"),
+        (~np.isfinite(reward), "has a reward that is not finite"),
+    ):
+        if mask.any():
+            s, a, k = np.unravel_index(np.argmax(mask), mask.shape)
+            p, r = float(probability[s, a, k]), float(reward[s, a, k])
+            hint = (
+                ". If the state lacks the action, leave the transition out, or mark it in "
+                "from_arrays(..., allowed=)"
+            )
+            raise InvalidModelError(
+                f"outcome {k} of state {s}, action {a} {problem}: next state "
+                f"{next_state[s, a, k]}, probability {p!r}, reward {r!r}" + hint * (r == -np.inf)
+            )
     total = probability.sum(axis=2)
     idle = np.flatnonzero((total == 0.0).all(axis=1))
     if idle.size:
         raise InvalidModelError(
-            f"state {idle[0]} has no action; each state needs one (a state without a way out has "
-            "an action that stays, with probability 1)"
+            f"state {idle[0]} has no action; each state needs one, if only one that stays"
         )
     off = (np.abs(total - 1.0) > sum_tolerance(K)) & (total > 0.0)
     if off.any():
@@ -219,24 +217,3 @@ def _check_outcomes(next_state: IntArray, probability: FloatArray, reward: Float
             f"the outcomes of state {s}, action {a} sum to {float(total[s, a])!r} (residual "
             f"{total[s, a] - 1.0:.3g}), not 1; normalize them or add the missing outcome"
         )
-
-
-def _refuse_outcome(next_state: IntArray, probability: FloatArray, reward: FloatArray) -> None:
-    """Raise `InvalidModelError` for the first outcome of a table (S, A, K) that is none."""
-    S = len(next_state)
-    for mask, problem in (
-        ((next_state < 0) | (next_state >= S), f"leads to a state outside 0 to {S - 1}"),
-        (~(probability >= 0.0), "has an invalid probability"),
-        (~np.isfinite(reward), "has a reward that is not finite"),
-    ):
-        if mask.any():
-            s, a, k = np.unravel_index(np.argmax(mask), mask.shape)
-            hint = (
-                ". If the state lacks the action, leave the transition out, or mark it in "
-                "from_arrays(..., allowed=)"
-            )
-            raise InvalidModelError(
-                f"outcome {k} of state {s}, action {a} {problem}: next state "
-                f"{next_state[s, a, k]}, probability {float(probability[s, a, k])!r}, reward "
-                f"{float(reward[s, a, k])!r}" + hint * bool(reward[s, a, k] == -np.inf)
-            )

@@ -8,8 +8,8 @@ has mean 0 given the past, and adds up over n steps to Σ_t R_t - n g but for a 
 Hence lim Var(Σ_{t<n} R_t)/n is the mean square of it under the stationary distribution. With
 R_t = r(s_t), the expected reward of the state, this is the usual variance of a chain's central
 limit theorem (Kemeny & Snell, 1960, section 4.6; Meyn & Tweedie, 1993, Markov Chains and
-Stochastic Stability, theorem 17.4.4). With R_t as observed it holds the noise of actions and
-rewards too, which may go along with the next state, or against it.
+Stochastic Stability, theorem 17.4.4). With R_t as observed, the noise of actions and
+rewards counts too, and may be correlated with the next state.
 
 Where a step takes the time τ_t, R_t - g τ_t takes the place of R_t - g, and the mean square over
 the mean time of a step is lim Var(reward until time t)/t: cycles of a regenerative process with
@@ -18,11 +18,11 @@ rewards R_t - g τ_t have mean 0 (Asmussen, 2003, Applied Probability and Queues
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
-from unichain_gym.arrays import FloatArray, IntArray
+from unichain_gym.arrays import FloatArray
 from unichain_gym.elimination import finite
 from unichain_gym.interface import RewardProcess
 from unichain_gym.outcomes import check_choice
@@ -35,37 +35,27 @@ def asymptotic_variance(chain: RewardProcess, of: RewardKind) -> float:
     """Return lim Var(Σ_{t<n} R_t)/n; see `MarkovChain.asymptotic_variance`."""
     check_choice("of", of, get_args(RewardKind))
     mdp, policy, recurrent = chain.mdp, chain.policy, chain.recurrent_states
-    p = chain.stationary_distribution
+    stationary = chain.stationary_distribution
+    # Roots of probabilities: these may be too small for doubles, and the squares too large.
     if of == "state_reward" or mdp is None or policy is None:
         rows = chain.transition_matrix[recurrent]
         row, following = edges(rows)
         state = recurrent[row]
-        weight = np.sqrt(p[state]) * np.sqrt(rows.data)
-        times = 1.0 if chain.durations is None else chain.durations[state]
-        return _mean_square(chain, weight, state, chain.reward[state], following, times)
-    taken = np.sqrt(p[recurrent, None] * policy[recurrent])
-    weight = taken[:, :, None] * np.sqrt(mdp.probability[recurrent])
-    row, action, k = np.nonzero(weight)
-    outcome = recurrent[row], action, k
-    weight, following = weight[row, action, k], mdp.next_state[outcome]
-    times = 1.0 if mdp.durations is None else mdp.durations[outcome]
-    return _mean_square(chain, weight, outcome[0], mdp.reward[outcome], following, times)
-
-
-def _mean_square(
-    chain: RewardProcess,
-    weight: FloatArray,
-    state: IntArray,
-    reward: FloatArray,
-    following: IntArray,
-    times: FloatArray | float,
-) -> float:
-    """Return Σ (weight (reward - g times + b(following) - b(state)))² over outcomes, each (n,).
-
-    The weights are roots of probabilities: those may be too small for doubles, and the squares
-    of what they multiply too large.
-    """
+        weight, reward, durations = (
+            np.sqrt(stationary[state]) * np.sqrt(rows.data),
+            chain.reward,
+            chain.durations,
+        )
+        taken: Any = state
+    else:
+        chance = np.sqrt(stationary[recurrent, None] * policy[recurrent])
+        weights = chance[:, :, None] * np.sqrt(mdp.probability[recurrent])
+        row, action, k = np.nonzero(weights)
+        state, weight = recurrent[row], weights[row, action, k]
+        taken, reward, durations = (state, action, k), mdp.reward, mdp.durations
+        following = mdp.next_state[taken]
+    times = 1.0 if durations is None else durations[taken]
     with np.errstate(over="ignore", invalid="ignore"):
-        step = (reward - chain.gain * times) + (chain.bias[following] - chain.bias[state])
-        squares: FloatArray = (weight * step) ** 2
+        ahead = chain.bias[following] - chain.bias[state]
+        squares: FloatArray = (weight * ((reward[taken] - chain.gain * times) + ahead)) ** 2
         return float(finite(squares.sum(keepdims=True))[0]) / chain.mean_duration

@@ -5,8 +5,8 @@ A policy is **gain**-optimal if its long-run average reward is the largest from 
 every state; **Blackwell**-optimal if it is optimal for all discounts near enough to 1; and
 **discounted**-optimal for one discount. Deterministic policies that are so from every state at
 once always exist (Puterman, 1994, Markov Decision Processes, theorems 6.2.10, 9.1.7, 10.1.3 and
-10.1.4). How they are found is in `unichain_gym.policy_iteration`, which other actions optimal
-policies take in `unichain_gym.optimal_actions`.
+10.1.4). `unichain_gym.policy_iteration` finds one, and `unichain_gym.optimal_actions` the other
+actions that optimal policies take.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -39,13 +39,9 @@ EXACT_STATES, AUTO_STATES = 500, 50
 
 
 class Undecided(NamedTuple):
-    """An action that doubles cannot tell from the policy's: the same, or `bound` apart at most.
+    """An action that doubles cannot tell from the policy's: they differ by at most ``bound``.
 
-    Parameters
-    ----------
-    state, action : int
-    bound : float
-        In units of reward, or of reward a step where the gains of states differ.
+    The bound is in units of reward, or of reward a step where the gains of states differ.
     """
 
     state: int
@@ -61,7 +57,6 @@ class OptimalPolicy:
     ----------
     criterion : {"gain", "bias", "blackwell", "discounted"}
     discount : float or None
-        The discount of criterion "discounted".
     mdp : TabularMDP
     policy : ndarray of int, shape (S,)
         The action of each state.
@@ -72,17 +67,14 @@ class OptimalPolicy:
     undecided : tuple of Undecided
         Actions that could not be told from the policy's. The others are certain.
     conserving, best : ndarray of bool, shape (S, A)
-        The actions that conserve the terms of the criterion, and the next term as well: what
-        `optimal_actions` is found from.
+        The actions that conserve the terms of the criterion, and the next term as well.
 
     Attributes
     ----------
     chain : MarkovChain
         What the policy induces.
-    gain, bias : ndarray, shape (S,)
-        Of the policy, from each state.
-    value : ndarray, shape (S,), or None
-        Its discounted value, for criterion "discounted".
+    gain, bias, value : ndarray, shape (S,)
+        Of the policy. The discounted value is None for other criteria than "discounted".
     optimal_actions : ndarray of bool, shape (S, A)
         Which actions some optimal deterministic policy takes.
     solver_report : SolverReport
@@ -131,14 +123,13 @@ class OptimalPolicy:
         return rows
 
     def _account(self) -> str:
+        doubt = "every action is told from the others, or tied for certain"
         if self.undecided:
-            widest = max(self.undecided, key=lambda pair: pair.bound)
+            state, action, bound = max(self.undecided, key=lambda pair: pair.bound)
             doubt = (
                 f"{len(self.undecided)} actions tie or differ by less than rounding, at most by "
-                f"{widest.bound:.1e} (state {widest.state}, action {widest.action}): see undecided"
+                f"{bound:.1e} (state {state}, action {action}): see undecided"
             )
-        else:
-            doubt = "every action is told from the others, or tied for certain"
         return (
             f"{self.criterion}-optimal, {self.n_iterations} iterations, {self.precision}; {doubt}"
         )
@@ -206,16 +197,16 @@ def find_optimal_policy(
     discount : float, optional
         The discount γ in [0, 1), for criterion "discounted" and only there.
     tie_tolerance : "rounding" or float
-        By default two actions tie if they differ by no more than rounding may do, also that of
-        the probabilities and rewards: half an ulp each. A number makes ties of all differences
-        up to this share of what is compared: of rewards and values.
+        By default two actions tie if they differ by no more than a bound of rounding, in which
+        each probability and reward may be off by half an ulp. With a number, differences up to
+        this share of the rewards and values that are compared are ties.
     precision : {"auto", "double", "exact"}
         How ties are told from differences. "double": by bounds of the errors of doubles; what
         these leave open is listed as `undecided`. "exact": in fractions, for up to 500 states
         (seconds for a grid of 200, a minute for 100 states that all lead to each other). A number
-        is read as the simplest fraction within two ulps, .1 as 1/10, or as the double that it is
-        where that is no simpler than by chance. "auto": in doubles, and what these leave open in
-        fractions, if there are no more than 50 states and all numbers are simple fractions.
+        is read as the simplest fraction within two ulps, .1 as 1/10; or as the double that it is,
+        if that fraction is no simpler than by chance. "auto": in doubles, and then in fractions if
+        doubles leave actions open, up to 50 states whose numbers are all simple fractions.
 
     Returns
     -------
@@ -256,23 +247,19 @@ def find_optimal_policy(
             f"precision='exact' eliminates in fractions, for up to {EXACT_STATES} states; these "
             f"are {mdp.n_states}. Decide the `undecided` actions by their bounds"
         )
-    pairs = list_pairs(mdp)
+    pairs, order = list_pairs(mdp), _ORDER[criterion]
     rows, n_iterations = rough_policy(pairs, discount)
-    order = _ORDER[criterion]
-    found = list(iterate_policies(pairs, rows, order, discount, tolerance))
-    last, n_iterations = found[-1], n_iterations + len(found)
-    is_open, is_exact = bool(last.bound.any()), False
-    if precision == "exact" or (precision == "auto" and is_open and mdp.n_states <= AUTO_STATES):
+    found = iterate_policies(pairs, rows, order, discount, tolerance)
+    last, n_iterations, is_exact = found[-1], n_iterations + len(found), False
+    is_open = bool(last.bound.any()) and mdp.n_states <= AUTO_STATES
+    if precision == "exact" or (precision == "auto" and is_open):
         exact, is_sure = in_fractions(mdp, pairs)
         if is_exact := is_sure or precision == "exact":
-            found = list(iterate_policies(exact, last.rows, order, discount, tolerance))
+            found = iterate_policies(exact, last.rows, order, discount, tolerance)
             last, n_iterations = found[-1], n_iterations + len(found)
-    open_rows = np.flatnonzero(last.bound)
-    places = zip(
-        pairs.state[open_rows], pairs.action[open_rows], last.bound[open_rows], strict=True
-    )
+    undecided = np.flatnonzero(last.bound)
+    columns = pairs.state[undecided], pairs.action[undecided], last.bound[undecided]
     conserving = last.best[-2] if criterion in ("gain", "bias") else last.best[-1]
-    A = mdp.allowed_actions.shape[1]
     return OptimalPolicy(
         criterion=criterion,
         discount=discount,
@@ -280,9 +267,9 @@ def find_optimal_policy(
         policy=read_only(pairs.action[last.rows]),
         n_iterations=n_iterations,
         precision="exact" if is_exact else "double",
-        undecided=tuple(Undecided(int(s), int(a), float(b)) for s, a, b in places),
-        conserving=read_only(pairs.table(conserving, A)),
-        best=read_only(pairs.table(last.best[-1], A)),
+        undecided=tuple(map(Undecided, *(column.tolist() for column in columns))),
+        conserving=read_only(pairs.table(conserving, mdp.n_actions)),
+        best=read_only(pairs.table(last.best[-1], mdp.n_actions)),
     )
 
 
@@ -306,8 +293,6 @@ def find_worst_policy(
     OptimalPolicy
         Its gain, bias and chain are those of the policy with the rewards as they are.
     """
-    found = find_optimal_policy(
-        replace(mdp, reward=-mdp.reward), criterion, discount,
-        tie_tolerance=tie_tolerance, precision=precision,
-    )  # fmt: skip
-    return replace(found, mdp=mdp)
+    opposite = replace(mdp, reward=-mdp.reward)
+    options: Any = {"tie_tolerance": tie_tolerance, "precision": precision}
+    return replace(find_optimal_policy(opposite, criterion, discount, **options), mdp=mdp)

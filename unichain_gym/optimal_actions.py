@@ -3,15 +3,15 @@
 With y* the terms of an n-discount optimal policy (`unichain_gym.policy_iteration`), call an
 action *conserving* to n if it is among the best of its state in all terms up to y*_n. A
 deterministic policy is n-discount optimal exactly if its actions are conserving to n everywhere
-and to n + 1 in its own recurrent states: there, what y*_{n+1} shows to be worse is met again and
-again and costs at once, while a transient state is left before it shows. (From
+and to n + 1 in its own recurrent states. There, an action that y*_{n+1} shows to be worse is taken
+again and again, and costs at once; a transient state is left before it shows. (From
 P* (r + P y*_0 - y*_0) = P* r, and likewise for higher terms.)
 
-So an action that conserves to n but not to n + 1 is taken by some optimal policy if its state can
-be transient under it: if from an outcome, by conserving actions and without coming back, a
-*refuge* can be reached, a set of states without this one that actions conserving to n + 1 need
-never leave. Where the state lies outside of all such sets, that is a question of dominators:
-does every way from the outcome to a refuge lead through the state?
+So some optimal policy takes an action that conserves to n but not to n + 1, if its state can be
+transient under it: if from an outcome, by conserving actions and without coming back, a *refuge*
+can be reached, a set of states without this one that actions conserving to n + 1 need never
+leave. If the state lies outside of all such sets, dominators tell: does every way from the
+outcome to a refuge lead through the state?
 """
 
 from __future__ import annotations

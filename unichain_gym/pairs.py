@@ -19,7 +19,6 @@ from scipy import sparse
 from unichain_gym.arrays import BoolArray, FloatArray, IntArray
 from unichain_gym.interface import OutcomeModel
 from unichain_gym.rounding import EPSILON
-from unichain_gym.structure import row_sums
 
 # Entries a row from which single differences cost too much.
 FULL = 50
@@ -50,6 +49,12 @@ class Pairs:
     duration_error: Any = None
 
     @cached_property
+    def matrix(self) -> Any:
+        """Q, as a dense array if it has no zero, by which products are faster."""
+        S = self.first.size
+        return self.Q.data.reshape(-1, S) if self.Q.nnz == self.state.size * S else self.Q
+
+    @cached_property
     def source(self) -> IntArray:
         """The state from which each entry of Q leads."""
         return np.repeat(self.state, np.diff(self.Q.indptr))
@@ -60,12 +65,13 @@ class Pairs:
 
     def of(self, rows: IntArray) -> Pairs:
         """Return some of the rows, one of each state in turn."""
-        start, count = self.Q.indptr[rows], np.diff(self.Q.indptr)[rows]
-        indptr = np.concatenate(([0], np.cumsum(count)))
-        entries = np.arange(indptr[-1]) + np.repeat(start - indptr[:-1], count)
-        data, indices, every = self.Q.data[entries], self.Q.indices[entries], np.arange(rows.size)
-        Q = sparse.csr_array((data, indices, indptr), shape=(rows.size, rows.size))
-        return Pairs(every, self.action[rows], every, Q, self.p[entries], self.reward[rows],
+        Q, every = self.Q[rows], np.arange(rows.size)
+        p = Q.data
+        if self.p is not self.Q.data:
+            count = np.diff(Q.indptr)
+            shift = np.repeat(self.Q.indptr[rows] - Q.indptr[:-1], count)
+            p = self.p[np.arange(shift.size) + shift]
+        return Pairs(every, self.action[rows], every, Q, p, self.reward[rows],
                      self.reward_error[rows], self.reward_size[rows],
                      *(None if of is None else of[rows]
                        for of in (self.duration, self.duration_error)))  # fmt: skip
@@ -83,22 +89,22 @@ class Pairs:
     @cached_property
     def totals(self) -> FloatArray:
         """The sums of the rows, which rounding keeps from 1."""
-        return row_sums(self.Q)
+        return np.asarray(self.matrix.sum(axis=1))
 
     def ahead(self, y: Any) -> Any:
         """Return Σ_s' p(s'|row) y(s')."""
-        return self.Q @ y if y.dtype != object else self.sums(self.p * y[self.Q.indices])
+        return self.matrix @ y if y.dtype != object else self.sums(self.p * y[self.Q.indices])
 
     def ahead_bound(self, y: FloatArray) -> FloatArray:
         """Return a bound of `ahead` of a nonnegative y."""
-        return np.broadcast_to(y.max(), self.state.shape) if self.is_full else self.Q @ y
+        return np.broadcast_to(y.max(), self.state.shape) if self.is_full else self.matrix @ y
 
     def drift(self, y: Any) -> tuple[Any, FloatArray]:
         """Return Σ_s' p(s'|row) (y(s') - y(s)), and how far rounding, also of p, may put it off."""
         if y.dtype != object and self.is_full:
             y = y - 0.5 * (y.max() + y.min())
             size = 3.0 * self.rounding * np.abs(y).max()
-            return self.Q @ y - self.totals * y[self.state], size
+            return self.matrix @ y - self.totals * y[self.state], size
         terms = self.p * (y[self.Q.indices] - y[self.source])
         if terms.dtype == object:
             return self.sums(terms), np.zeros(self.state.size)

@@ -28,9 +28,9 @@ from unichain_gym.summary import abbreviate
 class DeterministicPolicies(Sequence[IntArray]):
     """All deterministic policies, each (S,) actions, in lexicographic order.
 
-    Policy i is i written in digits, the last state's least significant; a state's digit is the
-    rank of its action among those that the state has. Nothing is stored: any policy can be had
-    by its number, however many there are, and a slice is such a sequence again.
+    Policy i is the number i written in digits, one for each state; the digit of the last state is
+    the least significant. A digit is the rank of an action among the actions of the state. Nothing
+    is stored, and a slice is such a sequence again.
 
     Parameters
     ----------
@@ -74,19 +74,11 @@ class DeterministicPolicies(Sequence[IntArray]):
         return max(0, (r.stop - r.start + r.step - (1 if r.step > 0 else -1)) // r.step)
 
     def __len__(self) -> int:
-        """Return `n_policies`.
-
-        Raises
-        ------
-        OverflowError
-            If it exceeds `sys.maxsize`, the most that `len` can return.
-        """
+        """Return `n_policies`; an `OverflowError` if it exceeds `sys.maxsize`."""
         n = self.n_policies
         if n > sys.maxsize:
-            raise OverflowError(
-                f"at least 2**{n.bit_length() - 1} policies are more than len() can return; "
-                "use n_policies"
-            )
+            least = f"at least 2**{n.bit_length() - 1} policies"
+            raise OverflowError(f"{least} are more than len() can return; use n_policies")
         return n
 
     @overload
@@ -97,23 +89,19 @@ class DeterministicPolicies(Sequence[IntArray]):
         """Return the policy of a number, or the policies of a slice."""
         if isinstance(index, slice):
             return DeterministicPolicies(self._allowed, self._numbers[index])
-        number = self._numbers[index]
-        digits = np.zeros(len(self._base), dtype=np.int64)
+        number, digits = self._numbers[index], np.zeros(len(self._base), dtype=np.int64)
         for s in range(digits.size - 1, -1, -1):
             if not number:
                 break
             number, digits[s] = divmod(number, self._base[s])
-        policy: IntArray = self._actions[np.arange(digits.size), digits]
-        return policy
+        return np.asarray(self._actions[np.arange(digits.size), digits])
 
     def __contains__(self, policy: object) -> bool:
         """Whether a policy (S,) is one of these."""
-        S = len(self._base)
-        array: NDArray[Any] = np.array(policy, dtype=object)
-        if array.shape != (S,) or not all(isinstance(a, int | np.integer) for a in array):
+        S, A = self._allowed.shape
+        chosen: NDArray[Any] = np.array(policy, dtype=object)
+        if chosen.shape != (S,) or not all(isinstance(a, int | np.integer) for a in chosen):
             return False
-        chosen = [int(a) for a in array]
-        A = self._allowed.shape[1]
         if not all(0 <= a < A and self._allowed[s, a] for s, a in enumerate(chosen)):
             return False
         rank = np.cumsum(self._allowed, axis=1) - 1
@@ -135,24 +123,21 @@ def draw_policy(
         A generator, or a seed for one.
     deterministic : bool
         Draw uniformly from the deterministic policies; otherwise the action probabilities of
-        each state uniformly from all distributions over the actions that it has.
+        each state uniformly from all distributions.
 
     Returns
     -------
     ndarray, shape (S,) of int, or (S, A) of float if not deterministic
     """
     rng, allowed = read_generator(rng), mdp.allowed_actions
-    S, A = len(allowed), allowed.shape[1]
+    S, A = allowed.shape
     everywhere = bool(allowed.all())
     if not deterministic:
         # The entries of a uniform distribution that remain, normalized, are uniform again.
         pi = rng.dirichlet(np.ones(A), size=S)
-        if not everywhere:
-            pi *= allowed
-            pi /= pi.sum(axis=1, keepdims=True)
-        return pi
+        return pi if everywhere else pi * allowed / (pi * allowed).sum(axis=1, keepdims=True)
     if everywhere:
-        return rng.integers(A, size=S)
+        return np.asarray(rng.integers(A, size=S))
     rank = rng.integers(np.count_nonzero(allowed, axis=1), size=S)
     policy: IntArray = np.argsort(~allowed, axis=1, kind="stable")[np.arange(S), rank]
     return policy
@@ -165,9 +150,8 @@ def check_policy(mdp: OutcomeModel, policy: ArrayLike | OptimalPolicy) -> FloatA
     ----------
     mdp : TabularMDP
     policy : array_like, shape (S,) of int or (S, A) of float, or OptimalPolicy
-        An action, by number or name, or a distribution over actions for each state. As with
-        transitions, rows of float32 may miss the sum 1 by what their precision explains and are
-        normalized in double, and entries from -1e-15 to 0 become 0, with a warning.
+        An action, by number or name, or a distribution over actions for each state. Rounding
+        errors are dropped as in transitions.
 
     Returns
     -------
@@ -186,22 +170,19 @@ def check_policy(mdp: OutcomeModel, policy: ArrayLike | OptimalPolicy) -> FloatA
     if labels := find_labels("the policy", given, "state", "action"):
         for kind, n, names in (("state", S, mdp.state_names), ("action", A, mdp.action_names)):
             agree_on_names(kind, n, range(n) if names is None else names, labels)
-    if array.shape == (S,):
-        probabilities = _one_hot(array, A)
-    elif array.shape == (S, A):
-        probabilities = _distributions(array)
-    else:
+    if array.shape not in ((S,), (S, A)):
         raise InvalidModelError(
-            f"a policy has shape ({S},) (an action a state) or ({S}, {A}) (action "
-            f"probabilities); got {array.shape}"
+            f"a policy has shape ({S},) (an action a state) or ({S}, {A}) (action probabilities); "
+            f"got {array.shape}"
         )
+    probabilities = _one_hot(array, A) if array.ndim == 1 else _distributions(array)
     absent = (probabilities > 0.0) & ~allowed
     if absent.any():
         state, action = (int(i) for i in np.argwhere(absent)[0])
+        p, has = float(probabilities[state, action]), np.flatnonzero(allowed[state])
         raise InvalidModelError(
-            f"the policy takes action {action} in state {state} with probability "
-            f"{float(probabilities[state, action])!r}, and the state lacks it; it has: "
-            f"{abbreviate(np.flatnonzero(allowed[state]))}"
+            f"the policy takes action {action} in state {state} with probability {p!r}, and the "
+            f"state lacks it; it has: {abbreviate(has)}"
         )
     return probabilities
 
@@ -211,14 +192,13 @@ def _one_hot(actions: NDArray[Any], A: int) -> FloatArray:
     S = actions.size
     if not np.issubdtype(actions.dtype, np.integer):
         raise InvalidModelError(
-            f"a policy of shape ({S},) holds one integer action a state; got dtype "
-            f"{actions.dtype}. For action probabilities pass shape ({S}, {A})"
+            f"a policy of shape ({S},) holds one integer action a state; got dtype {actions.dtype}"
         )
     wrong = np.flatnonzero((actions < 0) | (actions >= A))
     if wrong.size:
         raise InvalidModelError(
-            f"the policy takes action {actions[wrong[0]]} in state {wrong[0]}; actions are "
-            f"0 to {A - 1}"
+            f"the policy takes action {actions[wrong[0]]} in state {wrong[0]}; actions are 0 to "
+            f"{A - 1}"
         )
     probabilities = np.zeros((S, A))
     probabilities[np.arange(S), actions] = 1.0
@@ -226,30 +206,24 @@ def _one_hot(actions: NDArray[Any], A: int) -> FloatArray:
 
 
 def _distributions(policy: NDArray[Any]) -> FloatArray:
-    """Check action probabilities (S, A) and return them in double, rounding seen to."""
+    """Check action probabilities (S, A); return them in double, without rounding errors."""
     S, A = policy.shape
     row = np.broadcast_to(np.arange(S)[:, None], (S, A))
-
-    def place(i: int) -> str:
-        return f"action {i % A} in state {i // A}"
-
+    place = "action {1} in state {0}".format
     given = read_floats(policy, "action probabilities").copy()
     # Small positive ones are honest: the tail of a softmax is that small.
-    probabilities = drop_residues(given, row, S, place, None, small_is_meant=True)
-    if not np.isfinite(probabilities).all() or (probabilities < 0.0).any():
-        state = int(np.argmax(~(probabilities >= 0.0).all(axis=1)))
+    pi = drop_residues(given, row, S, lambda i: place(*divmod(i, A)), None, small_is_meant=True)
+    if not np.isfinite(pi).all() or (pi < 0.0).any():
+        state = int(np.argmax(~(pi >= 0.0).all(axis=1)))
         raise InvalidModelError(
-            f"action probabilities must be finite and not negative; state {state} has "
-            f"{probabilities[state]}"
+            f"action probabilities must be finite and not negative; state {state} has {pi[state]}"
         )
-    total = probabilities.sum(axis=1)
+    total = pi.sum(axis=1)
     state = int(np.argmax(np.abs(total - 1.0)))
     if abs(total[state] - 1.0) > sum_tolerance(A):
-        raise InvalidModelError(
-            f"action probabilities of state {state} sum to {float(total[state])!r}, not 1; "
-            "normalize each row of the policy"
-        )
-    return probabilities
+        residue = f"state {state} sum to {float(total[state])!r}, not 1"
+        raise InvalidModelError(f"action probabilities of {residue}; normalize each row")
+    return pi
 
 
 def induce(mdp: OutcomeModel, policy: ArrayLike | OptimalPolicy) -> MarkovChain:
@@ -259,7 +233,7 @@ def induce(mdp: OutcomeModel, policy: ArrayLike | OptimalPolicy) -> MarkovChain:
     ----------
     mdp : TabularMDP
     policy : array_like, shape (S,) of int or (S, A) of float, or OptimalPolicy
-        Actions, or action probabilities, as `check_policy` reads them.
+        As `check_policy` reads it.
 
     Returns
     -------
@@ -270,11 +244,9 @@ def induce(mdp: OutcomeModel, policy: ArrayLike | OptimalPolicy) -> MarkovChain:
     S = mdp.n_states
     # A deterministic policy, the usual case, needs one action's outcomes and not all A. (A
     # largest probability of 1 is not enough: next to it, 1e-17 still makes an edge.)
-    weight: FloatArray
     if (np.count_nonzero(pi, axis=1) == 1).all():
         chosen = (np.arange(S), pi.argmax(axis=1))
-        weight = mdp.probability[chosen]
-        column = mdp.next_state[chosen]
+        weight, column = mdp.probability[chosen], mdp.next_state[chosen]
     else:
         weight = (pi[:, :, None] * mdp.probability).reshape(S, -1)
         column = mdp.next_state.reshape(S, -1)

@@ -16,30 +16,51 @@ best of those that are better. The value near γ = 1 then rises and no policy co
 nothing is better in the terms up to n + 1, d is n-discount optimal (Veinott, 1969, Ann. Math.
 Stat. 40; Howard, 1960, for the gain).
 
-**Ties.** A difference counts if it exceeds a bound of its error (`Equations`), in which every
-probability and reward may be off by half an ulp. So a change is an improvement for certain, and
-rounding cannot make policies cycle. What is within the bound is open: `Evaluation.undecided`. In
-fractions the bound is 0.
+**Ties.** A difference counts if it exceeds a bound of its error, in which every probability and
+reward may be off by half an ulp. So a change is an improvement for certain, and rounding cannot
+make policies cycle. A difference within the bound is open: `Evaluation.bound`. In fractions the
+bound is 0.
 
 **Time.** Where steps take time, r(s, a) - g(s) τ(s, a) + Σ_s' p(s'|s, a) y_0(s') is compared, and
 only the gain is a criterion (Denardo & Fox, 1968, SIAM J. Appl. Math. 16; Puterman, chapter 11).
 
 **Start.** Value iteration, and policy iteration for a discount near 1, need neither structure nor
 bounds. What they find is mostly optimal and then only has to be evaluated once.
+
+**Equations.** With one *ground* state of each recurrent class, and the values w = 0 there,
+
+    w = f - a + γ P w
+
+has one solution, a constant on each class: for γ = 1 the class's average of f, and the average of
+the classes ahead on transient states. If all states but the grounds are U, with
+A = I - γ P_UU, z = A^{-1} 1 the time to a ground, and u = A^{-1} f_U, then
+
+    a = (f + γ P u)/(1 + γ P z) on the ground,    w_U = A^{-1} (f - a)_U.
+
+(For γ < 1 and several classes there is no ground and a = 0.) Where steps take time, a τ takes
+the place of a, τ that of the 1 in the denominator, and z = A^{-1} τ.
+
+**The bound.** Whatever w and a are, let ε bound what they miss of the equations: the residual in
+differences w(s') - w(s), its rounding, and what half an ulp of each probability and of each
+number f changes in it. A^{-1} is nonnegative, so that the a of the right-hand side ε, called η,
+bounds the error of a, and e = A^{-1}(ε + η) bounds that of w. One step of refinement, kept apart
+as digits that w has no room for, leaves in ε hardly more than the inputs' own rounding.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
+from scipy import sparse
 
 from unichain_gym.arrays import BoolArray, FloatArray, IntArray
-from unichain_gym.linear import find_proposer
-from unichain_gym.pairs import Pairs
-from unichain_gym.poisson import Equations, Term
-from unichain_gym.structure import row_sums
+from unichain_gym.elimination import ObjectFactors, finite
+from unichain_gym.linear import find_method, find_solver
+from unichain_gym.pairs import Pairs, read_fractions
+from unichain_gym.rounding import EPSILON
+from unichain_gym.structure import find_structure, first_of_each, keep_edges, row_sums
 
 BLACKWELL = 2**62
 """The n of Blackwell optimality: more terms than are ever compared."""
@@ -47,25 +68,224 @@ BLACKWELL = 2**62
 MAX_TERMS = 40
 NEAR_ONE = 1.0 - 1e-5
 SWEEPS, SETTLED, MAX_ROUGH = 12, 0.02, 40
+ROUGH_STEPS, FULL_STEPS = 16, 2  # the latter where every state leads to many others
+RARE = 0.05
+SAFETY = 1.0 + 1e-3  # for the rounding of the bounds themselves
 
 
-@dataclass(frozen=True)
-class Evaluation:
-    """A policy and how the other actions of every state compare with its own.
+class Term(NamedTuple):
+    """A term y + rest of a policy's value, each (S,), and what the terms after it follow from.
 
-    Parameters
-    ----------
-    rows : ndarray of int, shape (S,)
-        The policy, by rows of pairs.
-    improved : ndarray of int, shape (S,)
-        The next one; the same if no action is better.
-    best : list of ndarray of bool, shape (n,)
-        The pairs that are not worse in all terms so far, after each term that was compared.
-    bound : ndarray, shape (n,)
-        Of pairs that differed by less than could be told at some term: by how much at most at the
-        first; 0 for the others.
-    ground : ndarray of int
-        A frequent state of each recurrent class.
+    ``error`` bounds the error of y + rest, except for a constant that no comparison sees. ``a`` is
+    the average of the term before, up to the sign, and ``a_error`` bounds its error. Rewards are
+    compared together with the term if it ``has_reward``.
+    """
+
+    y: Any
+    rest: Any
+    error: FloatArray
+    a: Any
+    a_error: FloatArray
+    has_reward: bool
+
+
+class Equations:
+    """The equations of a policy, rows (S,) of pairs, factorized once.
+
+    ``discount`` is γ, 1 for the average; ``ground`` states that were frequent under a similar
+    policy.
+    """
+
+    def __init__(self, pairs: Pairs, rows: IntArray, discount: float, ground: IntArray) -> None:
+        self.pairs, self.own, self.discount = pairs, pairs.of(rows), discount
+        self.is_exact = pairs.p.dtype == object
+        self.gamma: Any = discount  # in the numbers of the equations
+        if self.is_exact:
+            self.gamma = read_fractions(np.array([discount]))[0][0]
+        structure = find_structure(self.own.Q)
+        self.label, self.n_classes = structure.class_label, structure.n_classes
+        self.is_unichain = self.n_classes == 1
+        self.ground = self._choose_ground(ground)
+        if discount < 1.0 and not self.is_unichain:
+            self.ground = ground[:0]
+        self._factorize()
+        if self.ground.size and not self.is_exact:
+            return_time = 1 + self.gamma * self.own.ahead(self.steps[1])[self.ground]
+            if (return_time > np.bincount(self.label[self.label >= 0]) / RARE).any():
+                self._choose_better_ground()
+
+    def _choose_ground(self, known: IntArray) -> IntArray:
+        """Take what is known of each class, or else a frequent state after a few steps."""
+        ground = np.full(self.n_classes, -1)
+        known = known[self.label[known] >= 0]
+        ground[self.label[known]] = known
+        if (ground < 0).any():
+            p = np.full(self.label.size, 1.0 / self.label.size)
+            backward = self.own.Q.T
+            for _ in range(FULL_STEPS if self.own.is_full else ROUGH_STEPS):
+                p = 0.5 * (p + backward @ p)
+            new = self._most_frequent(p)
+            ground = np.where(ground < 0, new, ground)
+        return ground
+
+    def _most_frequent(self, p: FloatArray) -> IntArray:
+        if self.n_classes == 1:
+            return np.array([np.where(self.label == 0, p, -1.0).argmax()])
+        return first_of_each(self.label, (-p,), self.n_classes)
+
+    def _choose_better_ground(self) -> None:
+        inflow = self.own.Q.T @ self.is_ground.astype(float)
+        inflow[self.ground] = 0.0
+        p = self._solver.solve(inflow, transposed=True)
+        p[self.ground] = 1.0
+        self.ground = self._most_frequent(p)
+        self._factorize()
+
+    def _factorize(self) -> None:
+        self.is_ground = np.zeros(self.label.size, dtype=bool)
+        self.is_ground[self.ground] = True
+        own, gamma = self.own, self.gamma
+        inside = ~(self.is_ground[own.Q.indices] | self.is_ground[own.source])
+        one = own.reward * 0 + 1
+        leave = gamma * own.ahead(self.is_ground * one) + (1 - gamma)
+        leave[self.ground] = one[self.ground]  # whole numbers would divide to floats
+        N = keep_edges(own.Q, inside)
+        if self.is_exact:
+            self._solver: Any = ObjectFactors(N, gamma * own.p[inside], leave)
+        else:
+            self._solver = find_solver(N if gamma == 1.0 else N * gamma, leave)
+        # How long a step takes, and the steps until a ground: counted, and in time.
+        self.clock = self.steps = one, self._inside(one) if self.ground.size else one
+        if own.duration is not None:
+            self.clock = own.duration, self._inside(own.duration)
+
+    def _inside(self, c: Any) -> Any:
+        """Solve A x = c on U; 0 on the grounds."""
+        c = c.copy()
+        c[self.ground] *= 0
+        return self._solver.solve(c)
+
+    def _averages(self, f: Any, u: Any, clock: Any) -> Any:
+        """Return a on the grounds, of which u = A^{-1} f."""
+        G, (tau, time) = self.ground, clock
+        length = tau[G] + self.gamma * self.own.ahead(time)[G]
+        return (f[G] + self.gamma * self.own.ahead(u)[G]) / length
+
+    def _harmonic(self, on_ground: Any) -> Any:
+        """Carry a number of each class to all states: the average over the classes ahead."""
+        if self.is_unichain:
+            return np.repeat(on_ground, self.label.size)
+        values = np.zeros(self.label.size, dtype=on_ground.dtype)
+        values[self.ground] = on_ground
+        values = self._inside(self.own.ahead(values))
+        recurrent = self.label >= 0
+        values[recurrent] = on_ground[self.label[recurrent]]
+        return values
+
+    def _solve(self, f: Any, clock: Any) -> tuple[Any, Any]:
+        """Return a, on all states, and w."""
+        u = self._inside(f) if self.ground.size else self._solver.solve(f)
+        if not self.ground.size:
+            return u * 0, u
+        a = self._harmonic(self._averages(f, u, clock))
+        return a, u - a * clock[1] if self.is_unichain else u - self._inside(a * clock[0])
+
+    def _term(self, f: Any, f_error: FloatArray, has_reward: bool) -> Term:
+        """Solve the equations of f, (S,), that may be off by some error."""
+        clock = self.clock if has_reward else self.steps
+        tau = clock[0]
+        a, w = self._solve(f, clock)
+        zeros = np.zeros(f.size)
+        if self.is_exact:
+            return Term(w, w * 0, zeros, a, zeros, has_reward)
+        gamma, stay = self.gamma, 1.0 - self.gamma
+        drift, doubt = self.own.drift(w)
+        charge = a * tau
+        residual = (f - charge) + gamma * drift - stay * w
+        more_a, rest = self._solve(residual, clock)
+        left = residual - more_a * tau + gamma * self.own.drift(rest)[0] - stay * rest
+        epsilon = np.abs(left) + gamma * doubt + f_error
+        epsilon += EPSILON * (np.abs(f - charge) + stay * np.abs(w))
+        if has_reward and self.own.duration is not None:
+            epsilon += np.abs(a) * self.own.duration_error
+        if not self.ground.size:
+            return Term(w, rest, SAFETY * self._solver.solve(epsilon), a, zeros, has_reward)
+        of_class = self._averages(epsilon, self._inside(epsilon), clock)
+        eta = np.zeros(f.size)
+        recurrent = self.label >= 0
+        eta[recurrent] = of_class[self.label[recurrent]]
+        if not recurrent.all():
+            eta[~recurrent] = of_class.max()
+        error = SAFETY * self._inside(epsilon + eta * tau)
+        a = a + more_a
+        a_error = SAFETY * eta + EPSILON * np.abs(a)
+        if not self.is_unichain:
+            off, a_doubt = self.own.drift(a)
+            off = np.where(recurrent, 0.0, np.abs(off) + a_doubt)
+            a_error = SAFETY * (self._harmonic(of_class) + self._inside(off)) + EPSILON * np.abs(a)
+            a_error[recurrent & (eta == 0.0)] = 0.0
+            error += SAFETY * self._inside(np.where(recurrent, 0.0, a_error * tau))
+        return Term(w, rest, error, a, a_error, has_reward)
+
+    def terms(self, n: int) -> Iterator[tuple[bool, Term]]:
+        """Yield the terms from the gain to y_{n+1}, and whether it is the first.
+
+        For a discount it is the discounted value alone.
+        """
+        term = self._term(self.own.reward, self.own.reward_error, has_reward=True)
+        if self.discount < 1.0:
+            yield False, term
+            return
+        zeros = np.zeros(self.label.size)
+        gain = (zeros, zeros) if self.is_unichain else (term.a, term.a_error)  # all have the same
+        yield True, Term(gain[0], zeros, gain[1], zeros, zeros, False)
+        limit = min(n, self.label.size if self.is_exact else MAX_TERMS)
+        for k in range(-1, limit + 1):
+            if k == limit and self.is_unichain:
+                yield False, term
+                return
+            doubt = term.error + np.abs(term.rest).astype(float)
+            after = self._term(-term.y, doubt, has_reward=False)
+            if not self.is_unichain:  # P* y = 0 decides between classes
+                term = term._replace(y=term.y + after.a, error=term.error + after.a_error)
+            yield False, term
+            if not self.is_exact and after.y.any():  # a positive multiple, near 1 in size
+                scale = np.clip(-np.frexp(np.abs(after.y).max())[1], -1_000, 1_000)
+                y, rest, error = (np.ldexp(x, int(scale)) for x in after[:3])
+                after = after._replace(y=y, rest=rest, error=error)
+            term = after
+
+    def scores(self, term: Term) -> tuple[Any, FloatArray]:
+        """Return what the term says of each pair, and a bound of the error."""
+        pairs, gamma = self.pairs, self.gamma
+        drift, doubt = pairs.drift(term.y)
+        score = gamma * drift
+        charge: Any = 0
+        if term.has_reward and pairs.duration is not None:
+            charge = term.a[pairs.state] * pairs.duration
+        if self.is_exact:
+            return (score + pairs.reward - charge if term.has_reward else score), doubt
+        if term.rest.any():
+            score = score + gamma * pairs.drift(term.rest)[0]
+        error = self.discount * (doubt + pairs.ahead_bound(term.error))
+        if term.has_reward:
+            error += pairs.reward_error + EPSILON * (np.abs(score) + np.abs(pairs.reward))
+            score = score + pairs.reward
+            if pairs.duration is not None:
+                error += term.a_error[pairs.state] * pairs.duration
+                error += np.abs(term.a)[pairs.state] * pairs.duration_error
+                score = score - charge
+                error += EPSILON * (np.abs(score) + np.abs(charge))
+        return finite(score), np.where(np.isnan(error), np.inf, error)
+
+
+class Evaluation(NamedTuple):
+    """A policy, by rows (S,) of pairs, and how the other actions of every state compare with it.
+
+    ``improved`` is the next policy, the same if no action is better. ``best`` has, after each term
+    that was compared, the pairs (n,) that are not worse in all terms so far. ``bound`` (n,) says of
+    pairs that could not be told apart at some term by how much they differ at most at the first
+    such term; it is 0 for all others. ``ground`` has a frequent state of each recurrent class.
     """
 
     rows: IntArray
@@ -77,30 +297,21 @@ class Evaluation:
 
 def iterate_policies(
     pairs: Pairs, start: IntArray, n: int, discount: float | None, tie_tolerance: float = 0.0
-) -> Iterator[Evaluation]:
-    """Improve a policy until nothing is better for certain; yield every one, that one last.
+) -> list[Evaluation]:
+    """Improve a policy, rows (S,), until nothing is better for certain; return every step.
 
-    Parameters
-    ----------
-    pairs : Pairs
-    start : ndarray of int, shape (S,)
-        The first policy, by rows.
-    n : int
-        -1 for the gain, 0 for the bias, `BLACKWELL`.
-    discount : float or None
-        If given, the discounted value is the criterion instead.
-    tie_tolerance : float
-        Differences up to this, relative to the size of what is compared, are ties by request.
+    The criterion is optimality to n: -1 for the gain, 0 for the bias, `BLACKWELL`; or the
+    discounted value, with a discount. Differences up to the tie_tolerance, relative to the size of
+    what is compared, are ties by request.
     """
     rows, ground, seen = start, np.zeros(0, dtype=np.int64), set()
-    while True:
+    found: list[Evaluation] = []
+    # A policy may come back only by a tie of gains that was none, and is then listed as open.
+    while rows.tobytes() not in seen:
         seen.add(rows.tobytes())
-        evaluation = _evaluate(pairs, rows, n, discount, tie_tolerance, ground)
-        yield evaluation
-        # A policy may come back only by a tie of gains that was none, and is then listed as open.
-        if evaluation.improved.tobytes() in seen:
-            return
-        rows, ground = evaluation.improved, evaluation.ground
+        found.append(_evaluate(pairs, rows, n, discount, tie_tolerance, ground))
+        rows, ground = found[-1].improved, found[-1].ground
+    return found
 
 
 @np.errstate(over="ignore", invalid="ignore")
@@ -119,7 +330,7 @@ def _evaluate(
     bound = np.zeros(own.size)
     best: list[BoolArray] = []
     improved = rows
-    for is_first, term in _terms(pairs, equations, n, discount):
+    for is_first, term in equations.terms(n):
         score, error = equations.scores(term)
         gap = score - score[own]
         doubt = error + error[own]
@@ -152,29 +363,6 @@ def _evaluate(
     return Evaluation(rows, improved, best, bound, equations.ground)
 
 
-def _terms(
-    pairs: Pairs, equations: Equations, n: int, discount: float | None
-) -> Iterator[tuple[bool, Term]]:
-    """Yield the terms from the gain to y_{n+1}, and whether it is the first."""
-    bias = equations.solve_reward()
-    if discount is not None:
-        yield False, bias
-        return
-    yield True, equations.gain(bias)
-    term, count = bias, -1
-    limit = min(n, pairs.first.size if equations.is_exact else MAX_TERMS)
-    while True:
-        is_last = count >= limit
-        if is_last and equations.is_unichain:
-            yield False, term
-            return
-        following = equations.following(term)
-        yield False, equations.centered(term, following)
-        if is_last:
-            return
-        term, count = following.scaled(), count + 1
-
-
 def _are_alike(pairs: Pairs, rows: IntArray, others: IntArray) -> BoolArray:
     """Whether rows have the rewards and the transitions of others, pair by pair."""
     same = np.asarray(pairs.reward[rows] == pairs.reward[others], dtype=bool)
@@ -193,7 +381,7 @@ def rough_policy(pairs: Pairs, discount: float | None) -> tuple[IntArray, int]:
     By value iteration where values settle at once; else by policy iteration in plain doubles.
     """
     discount = NEAR_ONE if discount is None else discount
-    r, Q = pairs.reward, pairs.Q
+    r, Q = pairs.reward, pairs.matrix
     v, first_range = np.zeros(pairs.first.size), 0.0
     for _ in range(SWEEPS):
         score = r + discount * (Q @ v)
@@ -204,13 +392,14 @@ def rough_policy(pairs: Pairs, discount: float | None) -> tuple[IntArray, int]:
         if change <= SETTLED * first_range:
             return pairs.leaders(score), 0
     rows = pairs.leaders(score)
-    propose = find_proposer(own := Q[rows])
+    eye = sparse.eye_array(rows.size, format="csr")
+    method = find_method(pairs.Q[rows])
     for n_iterations in range(1, MAX_ROUGH + 1):  # noqa: B007  (the last one is returned)
-        v = propose(own, discount, r[rows] - r[rows].mean())
+        excess = r[rows] - r[rows].mean()
+        v, _ = method(eye - discount * pairs.Q[rows]).solve(excess, False)
         score = r + discount * (Q @ v)
         better = np.maximum.reduceat(score, pairs.first) > score[rows] + 1e-12 * np.abs(v).max()
         if not better.any():
             break
         rows = np.where(better, pairs.leaders(score), rows)
-        own = Q[rows]
     return rows, n_iterations

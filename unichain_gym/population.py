@@ -14,6 +14,7 @@ same for 10 trials and for 10^7.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,7 @@ from unichain_gym.builders import Outcomes, pad_outcomes
 from unichain_gym.chain import MarkovChain
 from unichain_gym.errors import InvalidArgumentError
 from unichain_gym.outcomes import read_generator, require_integers
+from unichain_gym.trajectory import list_outcomes
 
 # Counts are added up in double precision, which is exact up to here.
 MAX_TRIALS = 2**53
@@ -122,7 +124,7 @@ def simulate_replicates(
     if not isinstance(chain, MarkovChain):
         raise InvalidArgumentError(f"needs a chain, such as mdp.induce(policy); got {chain!r}")
     rng = read_generator(rng)
-    S = chain.n_states
+    S, T = chain.n_states, t_max + 1
     next_state, probability, reward, durations = outcomes_of(chain)
     K = next_state.shape[1]
 
@@ -137,7 +139,7 @@ def simulate_replicates(
     arrival = (np.arange(n_replicates)[:, None, None] * S + next_state).ravel()
     outcomes: list[IntArray] = []
     counts: list[IntArray] = []
-    for _ in range(t_max + 1):
+    for _ in range(T):
         occupied = np.flatnonzero(population)
         drawn = rng.multinomial(population[occupied], probability[occupied % S])
         place, k = np.nonzero(drawn)
@@ -146,31 +148,19 @@ def simulate_replicates(
         arrivals = np.bincount(arrival[outcomes[-1]], counts[-1], minlength=population.size)
         population = arrivals.astype(np.int64)
 
-    outcome = np.concatenate(outcomes)
-    count = np.concatenate(counts)
-    T = t_max + 1
-    timestep = np.repeat(np.arange(T), [drawn.size for drawn in outcomes])
-    replicate, outcome = np.divmod(outcome, S * K)
-    row = replicate * T + timestep
-    state = outcome // K
+    count, timestep = np.concatenate(counts), np.repeat(np.arange(T), [x.size for x in outcomes])
+    replicate, outcome = np.divmod(np.concatenate(outcomes), S * K)
+    state, row = outcome // K, replicate * T + timestep
     pair = state * S + next_state.ravel()[outcome]
-    paid = count * reward.ravel()[outcome]
-    transition_counts = _sum_entries(row, pair, count, (n_replicates * T, S * S))
-    reward_sums = _sum_entries(row, state, paid, (n_replicates * T, S))
-    duration_sums = None
-    if durations is not None:
-        taken = count * durations.ravel()[outcome]
-        duration_sums = _sum_entries(row, state, taken, (n_replicates * T, S))
-    return [
-        TransitionCounts(
-            S,
-            n_trials,
-            transition_counts[i : i + T],
-            reward_sums[i : i + T],
-            None if duration_sums is None else duration_sums[i : i + T],
-        )
-        for i in range(0, n_replicates * T, T)
+    shape = n_replicates * T, S
+    sums: list[Any] = [_sum_entries(row, pair, count, (shape[0], S * S))]
+    for values in (reward, durations):
+        paid = None if values is None else count * values.ravel()[outcome]
+        sums.append(None if paid is None else _sum_entries(row, state, paid, shape))
+    parts: list[Any] = [
+        [None if x is None else x[i : i + T] for x in sums] for i in range(0, n_replicates * T, T)
     ]
+    return [TransitionCounts(S, n_trials, *part) for part in parts]
 
 
 def outcomes_of(
@@ -182,18 +172,15 @@ def outcomes_of(
     sorted as `as_categories` wants them.
     """
     S = chain.n_states
+    count, next_state, probability, number = list_outcomes(chain, 0, S)
+    state, times = np.repeat(np.arange(S), count), None
     if chain.mdp is None or chain.policy is None:
-        P = chain.transition_matrix.tocoo()
-        state, next_state = P.row.astype(np.int64), P.col.astype(np.int64)
-        probability, reward = P.data, chain.reward[state]
+        reward = chain.reward[state]
         times = None if chain.durations is None else chain.durations[state]
     else:
-        weight = chain.policy[:, :, None] * chain.mdp.probability
-        state, action, k = np.nonzero(weight)
-        next_state = chain.mdp.next_state[state, action, k]
-        probability, reward = weight[state, action, k], chain.mdp.reward[state, action, k]
-        of_mdp = chain.mdp.durations
-        times = None if of_mdp is None else of_mdp[state, action, k]
+        taken = state, *np.divmod(number, chain.mdp.next_state.shape[2])
+        reward = chain.mdp.reward[taken]
+        times = None if chain.mdp.durations is None else chain.mdp.durations[taken]
     one_action = np.zeros_like(state)
     table = pad_outcomes(Outcomes(S, 1, state, one_action, next_state, probability, reward, times))
     order = np.argsort(table["probability"][:, 0], axis=1, kind="stable")
@@ -206,12 +193,10 @@ def outcomes_of(
 def as_categories(p: FloatArray) -> FloatArray:
     """Return sorted probabilities (..., n) as a multinomial draw takes them: with sum 1.
 
-    A valid row may miss 1 by its rounding, and its largest entry may exceed 1; divided by its
-    sum it does neither. The draw gives what is left to its last category, which being the
-    largest is never one of probability zero.
+    A valid row may miss 1 by its rounding, and its largest entry may exceed 1. The draw gives what
+    is left to the last category, which is the largest and so never of probability zero.
     """
-    categories: FloatArray = p / p.sum(axis=-1, keepdims=True)
-    return categories
+    return np.asarray(p / p.sum(axis=-1, keepdims=True))
 
 
 def _sum_entries(

@@ -1,13 +1,12 @@
 """What rounding does to rows of probabilities: sums beside 1, single precision, residues of zero.
 
-Written with finitely many digits, probabilities of a row do not sum to 1. What their number and
-their precision explain is no mistake: `sum_tolerance` for doubles; `in_double` for rows of lower
-precision, such as a network's float32 softmax, which are divided by their sums in double.
+Probabilities with finitely many digits do not sum to 1. `sum_tolerance` says which differences
+rounding explains in doubles. `in_double` divides rows of lower precision, such as a network's
+float32 softmax, by their sums in double.
 
 A residue is what a difference leaves where zero is meant: ``1 - 0.7 - 0.1 - 0.1 - 0.1`` is
-2.8e-17, ``1 - 0.9 - 0.1`` is -2.8e-17. As a probability it makes a transition that is possible,
-once in 10^16 steps, and with it other recurrent classes and another gain. `drop_residues` names
-the entries that look like it.
+2.8e-17, ``1 - 0.9 - 0.1`` is -2.8e-17. As a probability it makes a transition possible, once in
+10^16 steps, and so changes recurrent classes and gain. `drop_residues` finds such entries.
 """
 
 from __future__ import annotations
@@ -55,9 +54,9 @@ def in_double(
     """Return probabilities in double precision, rows of lower precision normalized.
 
     A row of lower precision is divided by its sum if that misses 1 by no more than its dtype's
-    epsilon for each term that is not 0 (at least four); any other row stays as it is. Negative
-    entries of the dtype's rounding size become 0, with a `RoundingWarning`, in which ``place``
-    names the entry of a flat index. ``row``, of the shape of p, says to which row an entry belongs.
+    epsilon for each term that is not 0 (at least four). Negative entries of the dtype's rounding
+    size become 0, with a `RoundingWarning`, in which ``place`` names the entry of a flat index.
+    ``row``, of the shape of p, says to which row an entry belongs.
     """
     if p.dtype == np.float64:
         return p.astype(np.float64, copy=False)
@@ -84,7 +83,7 @@ def drop_residues(
     *,
     small_is_meant: bool = False,
 ) -> FloatArray:
-    """Return probabilities `in_double`, with 0 for what is, or is said to be, a residue.
+    """Return probabilities `in_double`, with residues set to 0.
 
     Entries smaller in size than the share ``drop_below``, from 0 to 1, of their row's largest
     become 0, and the others of the row grow to keep its sum; with 0, all stay. By default negative

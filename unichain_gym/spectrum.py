@@ -12,9 +12,9 @@ a stream of states that stay or advance, computed at large, are wrong in the sec
   a single state is known without computation;
 - a component in which Kolmogorov's criterion holds (reversible, such as every walk on a tree)
   is similar to the symmetric matrix √(P(s, s') P(s', s)), whose eigenvalues are accurate;
-- every other eigenvalue comes with its condition number, and an answer that this leaves open by
-  more than `TOLERANCE` is refused, after states with the same row have been made one;
-- what is near 1 is found from the deviation matrix too, where 1/(1 - λ) is large.
+- every other eigenvalue comes with its condition number. If this leaves the answer open by more
+  than `TOLERANCE`, states with the same row are made one; if that does not help, it is refused;
+- eigenvalues near 1 are also found from the deviation matrix, where 1/(1 - λ) is large.
 """
 
 from __future__ import annotations
@@ -101,10 +101,10 @@ def _component_gap(B: sparse.csr_array, leave: FloatArray) -> tuple[float, float
         if high - low > TOLERANCE * high:
             M, leave = _lump(M, leave)
             low, high = _dense_gap(M, is_recurrent)
-    if high - low <= TOLERANCE * high:
-        return low, high
-    slow_low, slow_high = _inverse_gap(sparse.csr_array(M), leave, is_recurrent)
-    return max(low, slow_low), min(high, slow_high)
+    if high - low > TOLERANCE * high:
+        slow_low, slow_high = _inverse_gap(sparse.csr_array(M), leave, is_recurrent)
+        low, high = max(low, slow_low), min(high, slow_high)
+    return low, high
 
 
 def _dense_gap(M: FloatArray, is_recurrent: bool) -> tuple[float, float]:
@@ -203,13 +203,7 @@ def _reversible_sparse_gap(
     S = sparse.csr_array(B.multiply(B.T)).sqrt()
     root = np.exp(0.5 * (potential - potential.max()))
     root = root / np.linalg.norm(root) if is_recurrent else np.zeros_like(root)
-
-    def apply(x: FloatArray) -> FloatArray:
-        x = x.ravel()
-        return np.asarray(S @ x - root * (root @ x))
-
-    value, vector = _largest(eigsh, apply, B, N_BASIS)
-    residual = float(np.linalg.norm(apply(vector) - value * vector))
+    value, _, residual = _largest(eigsh, S, root, root, N_BASIS)
     error = residual + mismatch + EPSILON * np.sqrt(B.shape[0])
     return 1.0 - abs(value) - error, 1.0 - abs(value) + error
 
@@ -217,42 +211,35 @@ def _reversible_sparse_gap(
 def _sparse_gap(B: sparse.csr_array, is_recurrent: bool) -> tuple[float, float]:
     """Return bounds for a large component, by Arnoldi iterations from both sides.
 
-    Where others crowd round it, Arnoldi iteration may miss the largest eigenvalue. So the right
-    and the left vector are found apart, by iterations of different starts and lengths, and must
-    give one eigenvalue. Together they tell its condition.
+    Arnoldi iteration may miss the largest eigenvalue where others are near it. So the right and
+    the left vector are found apart, by iterations of different starts and lengths, and must give
+    one eigenvalue. Together they tell its condition.
     """
-    n = B.shape[0]
-    p = Limits(B, find_structure(B)).stationary if is_recurrent else np.zeros(n)
-    transposed = sparse.csr_array(B.T)
-
-    def apply(x: ComplexArray) -> ComplexArray:
-        x = x.ravel()
-        return np.asarray(B @ x - (p @ x))
-
-    def apply_transposed(x: ComplexArray) -> ComplexArray:
-        x = x.ravel()
-        return np.asarray(transposed @ x - p * x.sum())
-
-    value, right = _largest(eigs, apply, B, N_BASIS)
-    other, left = _largest(eigs, apply_transposed, B, 2 * N_BASIS)
+    ones = np.ones(B.shape[0])
+    p = Limits(B, find_structure(B)).stationary if is_recurrent else 0.0 * ones
+    value, right, residual = _largest(eigs, B, ones, p, N_BASIS)
+    other, left, missed = _largest(eigs, sparse.csr_array(B.T), p, ones, 2 * N_BASIS)
     if value.imag * other.imag < 0.0:
         other, left = other.conjugate(), left.conj()
-    residuals = np.linalg.norm(apply(right) - value * right) + np.linalg.norm(
-        apply_transposed(left) - other * left
-    )
     alignment = max(abs(left @ right), EPSILON)
-    error = float((residuals + EPSILON * np.sqrt(n)) / alignment + abs(value - other))
+    rounding = EPSILON * np.sqrt(ones.size)
+    error = float((residual + missed + rounding) / alignment + abs(value - other))
     return 1.0 - abs(value) - error, 1.0 - abs(value) + error
 
 
 def _largest(
-    solver: Callable[..., Any], apply: Callable[[Any], Any], B: sparse.csr_array, n_basis: int
-) -> tuple[Any, Any]:
-    """Return the eigenvalue of the largest modulus that ARPACK finds, and its vector."""
-    n = B.shape[0]
+    solver: Callable[..., Any], M: sparse.csr_array, u: FloatArray, v: FloatArray, n_basis: int
+) -> tuple[Any, Any, float]:
+    """Return the largest eigenvalue of M - u v^T that ARPACK finds, its vector, the residual."""
+
+    def apply(x: NDArray[Any]) -> NDArray[Any]:
+        x = x.ravel()
+        return np.asarray(M @ x - u * (v @ x))
+
+    n = M.shape[0]
     operator: Any = LinearOperator((n, n), matvec=apply, dtype=np.float64)
     start = np.random.default_rng(n_basis).standard_normal(n)
-    n_restarts = max(10, int(ARPACK_WORK / (n_basis * (B.data.size + n_basis * n))))
+    n_restarts = max(10, int(ARPACK_WORK / (n_basis * (M.data.size + n_basis * n))))
     try:
         values, vectors = solver(
             operator, N_WANTED, ncv=n_basis, v0=start, tol=1e-13, maxiter=n_restarts, which="LM"
@@ -265,4 +252,5 @@ def _largest(
             "no eigenvalue"
         ) from problem
     first = int(np.abs(values).argmax())
-    return values[first], vectors[:, first]
+    value, vector = values[first], vectors[:, first]
+    return value, vector, float(np.linalg.norm(apply(vector) - value * vector))

@@ -1,24 +1,41 @@
-"""Quantities of a chain at finite times: p^t, what decays with t, and absorption times.
+"""Quantities of a chain at finite times: p^t, mixing times, absorption times.
 
-Matrix powers are taken by doubling where the matrix is small, one sparse product a timestep
-where that is cheaper. Rows of a power are rescaled to sum to 1, since otherwise rounding in a
-row sum of P grows in proportion to t.
+Powers of small matrices are taken by doubling; elsewhere each timestep is a sparse product. Rows
+of a power are rescaled to sum to 1, since otherwise the rounding of a row's sum grows with t.
+
+A mixing time is the first t at which p^t, or the average of p^0 … p^t, is near p*, in total
+variation, ½ ‖p^t - p*‖₁. (Levin & Peres, 2017, Markov Chains and Mixing Times, chapter 4.)
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from scipy import sparse
 
 from unichain_gym.arrays import FloatArray
-from unichain_gym.errors import ConvergenceError, InvalidArgumentError, ModelTooLargeError
+from unichain_gym.errors import (
+    ConvergenceError,
+    InvalidArgumentError,
+    ModelTooLargeError,
+    PeriodicChainError,
+)
 from unichain_gym.interface import RewardProcess
-from unichain_gym.outcomes import MAX_DENSE_STATES, read_count, read_number, require_room
+from unichain_gym.limits import Limits
+from unichain_gym.outcomes import (
+    MAX_DENSE_STATES,
+    check_choice,
+    read_count,
+    read_number,
+    require_dense,
+    require_room,
+)
+from unichain_gym.restriction import reach
+from unichain_gym.rounding import EPSILON
+from unichain_gym.structure import common_period, find_periods
 
 # Rough costs in seconds: of a dense multiply-add, of a sparse one, of an entry of the result
 # looked at, and of calling SciPy.
@@ -28,6 +45,8 @@ STEP_SECONDS = STEP_WORK * SPARSE_FLOP
 DOUBLING_STATES = 2_500
 RESCALE = 1e-100
 MOST_AHEAD = 64
+MixingStart = Literal["initial", "worst"]
+SMALLEST_DISTANCE = 16 * EPSILON
 
 
 def normalized(P: sparse.csr_array) -> sparse.csr_array:
@@ -101,12 +120,11 @@ def stepwise_distributions(chain: RewardProcess, t_max: int, tol: float = 1e-12)
     return p
 
 
-@dataclass(frozen=True, eq=False)
-class Scaled:
+class Scaled(NamedTuple):
     """matrix 2^exponent, so that what decays over many steps does not underflow.
 
-    The largest entry of the matrix is between ½ and 1 in size, and none is so small that products
-    of two are subnormal, which many processors multiply slowly.
+    The largest entry of the matrix is between ½ and 1 in size, and no entry is so small that
+    products of two are subnormal, which many processors multiply slowly.
     """
 
     matrix: FloatArray
@@ -145,11 +163,11 @@ def first_time(
 ) -> int:
     """Return the first t at which size(x P^t) ≤ tol, for a size that never grows with t.
 
-    x, (m, S), is a block of rows, or the identity. Each product is ``deflated``: what is no part of
-    it in exact arithmetic, but left by rounding and never reduced by P, is taken out.
+    x, (m, S), is a block of rows, or the identity. Each product is ``deflated``: this takes out
+    what rounding leaves and P never reduces.
 
-    One step at a time at first. Up to `DOUBLING_STATES` states, once that has taken as long as
-    doubling would, by doubling and then bisection with dense powers. More than `STEP_WORK`
+    Single steps come first. Up to `DOUBLING_STATES` states, once these have taken as long as
+    doubling would, dense powers are doubled and then bisected. More than `STEP_WORK`
     multiplications, or 2^62 steps, raise a `ConvergenceError`.
     """
     S = P.shape[0]
@@ -221,19 +239,127 @@ def _double(
     return t + 1
 
 
+def mixing_time(
+    limits: Limits, initial: FloatArray, start: MixingStart, tol: float, averaged: bool
+) -> int:
+    """Return the first t at which p^t, or the average of p^0 … p^t, is within tol of p*.
+
+    ``initial`` is p^0, (S,). The rest is as in `MarkovChain.mixing_time`, which lists the errors.
+    """
+    check_tolerance(tol)
+    check_choice("start", start, get_args(MixingStart))
+    is_worst = start == "worst"
+    if is_worst:
+        require_dense("mixing_time(start='worst')", limits.n_states)
+    seen = np.arange(limits.n_states) if is_worst else reach(limits.P, initial)[0]
+    classes = limits.structure.classes_among(seen)
+    period = common_period(find_periods(limits.P, limits.structure)[classes])
+    P = normalized(limits.P[seen][:, seen])
+    if averaged:
+        sums = limits.deviation if is_worst else limits.left_potential(initial)[None, seen]
+        return _averaged_mixing_time(P, sums, period, tol)
+    if period > 1:
+        raise PeriodicChainError(
+            f"a chain of period {period} never mixes: p^t has no limit. Use averaged=True for "
+            "the running average of p^t"
+        )
+    if tol < SMALLEST_DISTANCE:
+        raise InvalidArgumentError(
+            f"tol is {tol!r}, but rounding of the stationary distribution hides distances "
+            f"below {SMALLEST_DISTANCE:.2g}; that is the smallest tol that works"
+        )
+    # The difference itself is multiplied, not p^t, so that it keeps its digits however small it
+    # becomes. It never grows, so that the time can be bisected.
+    excess = None if is_worst else (initial[seen] - limits.distribution(initial)[seen])[None]
+    limits_ahead = absorption = None
+    if limits.n_states * limits.n_classes <= MAX_DENSE_STATES**2:
+        limits_ahead = limits.class_distributions[classes][:, seen]
+        absorption = limits.absorption()[seen][:, classes]
+
+    def without_limit(rows: FloatArray) -> FloatArray:
+        if limits_ahead is None or absorption is None:
+            return rows
+        return np.asarray(rows - (rows @ absorption) @ limits_ahead)
+
+    def distance(rows: FloatArray) -> float:
+        return float(0.5 * np.abs(rows).sum(axis=1).max())
+
+    return first_time(P, excess, distance, tol, without_limit)
+
+
+def _averaged_mixing_time(
+    P: sparse.csr_array, potential: FloatArray, period: int, tol: float
+) -> int:
+    """Return the first t at which the average of p^0 … p^t is within tol of its limit.
+
+    With x = p^0 D (rows of `potential`, shape (m, S)), the sum Σ_{k<n} (p^k - p*) is x - x P^n.
+    Its size s(n) = ½ ‖x - x P^n‖₁ changes over a period d by at most w = ½ ‖x P^n - x P^{n+d}‖₁,
+    which never grows; so from s(n) > tol n one may skip as many periods as keep s above.
+    """
+    backward = sparse.csr_array(P.T)
+    is_small = P.shape[0] <= DOUBLING_STATES
+    powers = [P.toarray()] if is_small else []
+    work = 0.0
+
+    def size(difference: FloatArray) -> float:
+        return float(0.5 * np.abs(difference).sum(axis=0).max())
+
+    def advance(columns: FloatArray, n_steps: int) -> FloatArray:
+        nonlocal work
+        work += (n_steps.bit_length() if is_small else n_steps) * P.data.size * columns.shape[1]
+        if work > STEP_WORK:
+            raise ConvergenceError(
+                f"not reached by the {STEP_WORK:.0e} multiplications allowed for {P.shape[0]} "
+                "states: choose a larger tolerance"
+            )
+        if is_small and n_steps > 1:
+            for j in range(n_steps.bit_length()):
+                if j == len(powers):
+                    powers.append(square(powers[-1]))
+                if n_steps >> j & 1:
+                    columns = powers[j].T @ columns
+            return columns
+        for _ in range(n_steps):
+            columns = backward @ columns
+        return columns
+
+    x = potential.T
+    n, y = 1, advance(x, 1)
+    while True:
+        if n > 2**53:  # where a double no longer tells n from n + 1
+            raise ConvergenceError("not reached within 2^53 steps: choose a larger tolerance")
+        ahead = y
+        sums = []
+        for j in range(period):
+            sums.append(size(x - ahead))
+            if sums[j] <= tol * (n + j):
+                return n + j - 1
+            ahead = advance(ahead, 1)
+        w = size(y - ahead)
+        skip = min(s - tol * (n + j) for j, s in enumerate(sums)) / (w + tol * period)
+        # Rounding must not carry the skip past the first time.
+        n_steps = period * max(1, int(skip * (1.0 - 1e-9)))
+        n, y = n + n_steps, advance(y, n_steps)
+
+
 def check_tolerance(tol: float) -> None:
     """Raise `InvalidArgumentError` unless a tolerance is positive."""
     if not read_number("tol", tol) > 0.0:
         raise InvalidArgumentError(f"tol must be positive; got {tol!r}")
 
 
+def frobenius(M: FloatArray) -> float:
+    """Return the root of the sum of all squares."""
+    return float(np.linalg.norm(M))
+
+
 def max_absorption_time(P_TT: sparse.csr_array, tol: float) -> int:
     """Return the first t with ‖P_TT^t‖_F ≤ tol.
 
     The Frobenius norm may rise before it falls, so it cannot be bisected. But the probabilities
-    a_t = P_TT^t 1 of not being absorbed yet only fall, and ‖a_t‖₂/√n ≤ ‖P_TT^t‖_F, so nothing
-    before the first t with ‖a_t‖₂ ≤ √n tol can be the answer: the scan starts there. It takes
-    many timesteps at once where the matrix is small.
+    a_t = P_TT^t 1 of not being absorbed yet only fall, and ‖a_t‖₂/√n ≤ ‖P_TT^t‖_F. So the answer
+    is not before the first t with ‖a_t‖₂ ≤ √n tol: the scan starts there. It takes many timesteps
+    at once where the matrix is small.
     """
     check_tolerance(tol)
     n = P_TT.shape[0]
@@ -246,23 +372,23 @@ def max_absorption_time(P_TT: sparse.csr_array, tol: float) -> int:
         )
     root = math.sqrt(n)
     backward = sparse.csr_array(P_TT.T)
-    t = first_time(backward, np.ones((1, n)), lambda a: float(np.linalg.norm(a)) / root, tol)
+    t = first_time(backward, np.ones((1, n)), lambda a: frobenius(a) / root, tol)
     power, step = Scaled.of(np.eye(n)), Scaled.of(P_TT.toarray())
     for bit in f"{t:b}":
         power = power.times(power)
         if bit == "1":
             power = power.times(step)
-
-    def norm(M: FloatArray) -> float:
-        return float(np.linalg.norm(M))
-
     if n > DOUBLING_STATES:
-        while not power.is_within(norm, tol):
+        while not power.is_within(frobenius, tol):
             power, t = Scaled.of(power.matrix @ P_TT, power.exponent), t + 1
         return t
-    if power.is_within(norm, tol):
+    if power.is_within(frobenius, tol):
         return t
-    ahead = consecutive_powers(P_TT.toarray(), max(1, 2**20 // n**2))
+    ahead = np.empty((max(1, 2**20 // n**2), n, n))  # P, P^2, …, by doubling
+    ahead[0], k = P_TT.toarray(), 1
+    while k < len(ahead):
+        np.matmul(ahead[: len(ahead) - k][:k], ahead[k - 1], out=ahead[k : 2 * k])
+        k *= 2
     while True:
         following = power.matrix @ ahead
         # Not within tol at t: the factor by which tol is to be scaled is in range.
@@ -270,15 +396,3 @@ def max_absorption_time(P_TT: sparse.csr_array, tol: float) -> int:
         if is_near.any():
             return t + 1 + int(np.argmax(is_near))
         power, t = Scaled.of(following[-1], power.exponent), t + len(ahead)
-
-
-def consecutive_powers(P: FloatArray, n: int) -> FloatArray:
-    """Return P, P^2, …, P^n, shape (n, S, S), by doubling."""
-    powers = np.empty((n, *P.shape))
-    powers[0] = P
-    k = 1
-    while k < n:
-        m = min(k, n - k)
-        np.matmul(powers[:m], powers[k - 1], out=powers[k : k + m])
-        k += m
-    return powers

@@ -24,20 +24,18 @@ OPTIONAL = "durations"  # an array that not every MDP has
 LABELS = ("name", "state_names", "action_names")
 
 
-def write_archive(path: str | Path, arrays: dict[str, Any], labels: dict[str, Any]) -> None:
-    """Write arrays, and labels as JSON, to an archive at exactly this path."""
-    fields: dict[str, Any] = {name: json.dumps(label) for name, label in labels.items()}
+def write_archive(path: str | Path, fields: Mapping[str, Any]) -> None:
+    """Write the fields of an MDP, its labels as JSON, to an archive at exactly this path."""
+    kept = {name: fields[name] for name in (*ARRAYS, OPTIONAL) if fields[name] is not None}
+    kept |= {name: json.dumps(fields[name]) for name in LABELS}
     with replacing(_read_path(path)) as file:
-        np.savez_compressed(file, **arrays, **fields)
+        np.savez_compressed(file, **kept)
 
 
 def read_archive(path: str | Path) -> dict[str, Any]:
-    """Return what the fields of an MDP hold in an archive; nothing in it is executed (no pickle).
+    """Return the fields of an MDP in an archive; nothing in it is executed (no pickle).
 
-    Raises
-    ------
-    InvalidModelError
-        If the file is of another kind, is damaged, or lacks a field.
+    A file of another kind, damaged, or without a field is an `InvalidModelError`.
     """
     what = f"{path} holds no saved MDP"
     with _read_path(path).open("rb") as file:
@@ -80,9 +78,8 @@ def _read_path(path: str | Path) -> Path:
 def replacing(path: Path) -> Iterator[IO[bytes]]:
     """Open a file that takes the place of ``path`` once it is written, and not if that fails.
 
-    As `open` would, it leaves a symbolic link in place and writes what that points to, keeps the
-    permissions of an existing file, and writes to what is no regular file directly. What a
-    process that was killed has left of the same file is removed by the next.
+    As with `open`, symbolic links and permissions stay, and a target that is no regular file is
+    written directly. Drafts that killed processes have left of the same file are removed.
     """
     target = Path(os.path.realpath(path))
     if target.exists() and not target.is_file():
@@ -104,7 +101,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _draft_of(target: Path) -> Path:
-    """Return a path beside a target that no other process takes; remove those of killed ones."""
+    """Return a path beside a target for this process alone; remove drafts of killed processes."""
     # Numbers of processes hold for a host and, where there are containers, for one of them.
     place = platform.node()
     with suppress(OSError):
@@ -120,11 +117,9 @@ def _draft_of(target: Path) -> Path:
 
 def _runs(process: int) -> bool:
     """Whether there is such a process; where that cannot be told, there may be."""
-    if os.name == "posix":
-        try:
+    try:
+        if os.name == "posix":
             os.kill(process, 0)
-        except ProcessLookupError:
-            return False
-        except PermissionError:
-            pass
+    except OSError as error:
+        return not isinstance(error, ProcessLookupError)
     return True

@@ -22,11 +22,7 @@ from numpy.typing import ArrayLike
 from unichain_gym.arrays import FloatArray, IntArray
 from unichain_gym.conventions import check_mdp, refuse_unknown
 from unichain_gym.cores import CORES
-from unichain_gym.errors import (
-    InvalidMnemonicError,
-    InvalidModelError,
-    ModelTooLargeError,
-)
+from unichain_gym.errors import InvalidMnemonicError, InvalidModelError, ModelTooLargeError
 from unichain_gym.mdp import TabularMDP
 from unichain_gym.outcomes import read_array, read_reals, require_integers
 
@@ -51,15 +47,15 @@ class Mnemonic:
         match = _PATTERN.fullmatch(text) if isinstance(text, str) else None
         if match is None:
             raise InvalidMnemonicError(
-                f"{text!r} is not a mnemonic: write a core letter ({', '.join(CORES)}), the "
-                "number of states, and for several streams a letter (b two, c three, …), as in "
-                f"'h36c'{_nearest(text)}"
+                f"{text!r} is not a mnemonic: write a core letter ({', '.join(CORES)}), the number "
+                "of states, and for several streams a letter (b two, c three, …), as in 'h36c'"
+                + _nearest(text)
             )
         core, n_states, stream = match.groups()
         if core not in CORES:
+            known = f"{', '.join(CORES)}{_nearest(text)}"
             raise InvalidMnemonicError(
-                f"unknown core letter {core!r} in {text!r}; known cores: "
-                f"{', '.join(CORES)}{_nearest(text)}"
+                f"unknown core letter {core!r} in {text!r}; known cores: {known}"
             )
         return cls(core, int(n_states), ord(stream) - ord("a") + 1 if stream else 1)
 
@@ -77,18 +73,15 @@ class Mnemonic:
         shortest = 0 if self.n_streams == 1 else 1
         if rest == 0 and length >= shortest:
             return length
-        valid = sorted({max(shortest, length), max(shortest, length + 1)})
-        nearest = ", ".join(
-            str(Mnemonic(self.core, core_states + n * self.n_streams, self.n_streams))
-            for n in valid
+        lengths = sorted({max(shortest, length), max(shortest, length + 1)})
+        sizes = (core_states + n * self.n_streams for n in lengths)
+        nearest = ", ".join(str(Mnemonic(self.core, size, self.n_streams)) for size in sizes)
+        problem = (
+            f"leaves {n_transient} for transient states, which does not divide evenly among "
+            f"{self.n_streams} streams"
         )
         if n_transient < 0:
             problem = f"has {self.n_states} states, but core {self.core!r} alone has {core_states}"
-        else:
-            problem = (
-                f"leaves {n_transient} for transient states, which does not divide evenly among "
-                f"{self.n_streams} streams"
-            )
         raise InvalidMnemonicError(f"'{self}' {problem}; the nearest valid ones: {nearest}")
 
 
@@ -118,12 +111,9 @@ def make_mdp(
 
     Raises
     ------
-    InvalidMnemonicError
-        If the mnemonic names no environment.
-    InvalidModelError
-        If a number is out of range or the core has no such option.
-    ModelTooLargeError
-        If there would be more than 10^9 outcomes.
+    InvalidMnemonicError, InvalidModelError, ModelTooLargeError
+        If the mnemonic names no environment, a number is out of range or the core has no such
+        option, or there would be more than 10^9 outcomes.
     """
     parsed = Mnemonic.parse(mnemonic)
     build = CORES[parsed.core].build
@@ -136,15 +126,8 @@ def make_mdp(
     _check_size(core, parsed.n_states)
     length = parsed.stream_length(core.n_states)
     # Built with a stream in any case: numbers that do not fit one are an error even without it.
-    around = attach_streams(
-        core,
-        parsed.n_streams,
-        max(1, length),
-        advance_probs,
-        stream_rewards,
-        entry_state,
-        name=mnemonic,
-    )
+    shape, numbers = (parsed.n_streams, max(1, length)), (advance_probs, stream_rewards)
+    around = attach_streams(core, *shape, *numbers, entry_state, name=mnemonic)
     return around if length else core
 
 
@@ -168,18 +151,15 @@ def attach_streams(
     core : TabularMDP
         The recurrent MDP that the streams enter; its number of actions A is kept.
     n_streams : int
-        Number of streams, at least 1.
+        At least 1.
     length : int or sequence of n_streams int
         Transient states in each stream, at least 1.
-    advance_probs : array_like of float, shape (A,) or (n_streams, A), optional
-        Probabilities in (0, 1], for all streams or each. Default: evenly spaced from 0.3 (the
-        first action) to 0.6 (the last), which are the paper's two.
-    stream_rewards : array_like of float, shape (A,) or (n_streams, A), optional
-        Default: evenly spaced from 0 to 1.
+    advance_probs, stream_rewards : array_like of float, shape (A,) or (n_streams, A), optional
+        Probabilities in (0, 1], by default evenly spaced from 0.3 (the first action) to 0.6 (the
+        last), the paper's two; rewards, by default evenly spaced from 0 to 1.
     entry_state : int or sequence of n_streams int
         The core's state that each stream enters.
     name : str, optional
-        What to call the MDP.
 
     Returns
     -------
@@ -188,72 +168,59 @@ def attach_streams(
 
     Raises
     ------
-    InvalidModelError
-        If a number is out of range or does not fit the core's actions.
-    ModelTooLargeError
-        If there would be more than 10^9 outcomes.
+    InvalidModelError, ModelTooLargeError
+        If a number is out of range or does not fit the core's actions, or there would be more
+        than 10^9 outcomes.
     """
     check_mdp(core)
     require_integers(InvalidModelError, low=1, n_streams=n_streams)
     _check_size(core, n_streams)
     A = core.n_actions
-    if advance_probs is None:
-        advance_probs = np.linspace(0.3, 0.6, A)
-    if stream_rewards is None:
-        stream_rewards = np.linspace(0.0, 1.0, A)
+    advance_probs = np.linspace(0.3, 0.6, A) if advance_probs is None else advance_probs
+    stream_rewards = np.linspace(0.0, 1.0, A) if stream_rewards is None else stream_rewards
     advance = _by_stream_and_action("advance_probs", advance_probs, n_streams, A)
     pay = _by_stream_and_action("stream_rewards", stream_rewards, n_streams, A)
     if not ((advance > 0.0) & (advance <= 1.0)).all():
-        raise InvalidModelError(
-            "advance_probs must be above 0 and at most 1 (else a stream never ends); got "
-            f"{np.asarray(advance_probs).tolist()}"
-        )
+        given = np.asarray(advance_probs).tolist()
+        raise InvalidModelError(f"advance_probs must be above 0 and at most 1 each; got {given}")
     lengths = _by_stream("length", length, n_streams, 1, None)
     entries = _by_stream("entry_state", entry_state, n_streams, 0, core.n_states - 1)
 
-    n_transient = int(lengths.sum())
-    S = n_transient + core.n_states
-    core_outcomes = core.next_state.shape[2]
-    K = max(2, core_outcomes)
+    n = int(lengths.sum())
+    S = n + core.n_states
+    K = max(2, core.next_state.shape[2])
     _check_size(core, S)
     next_state = np.broadcast_to(np.arange(S)[:, None, None], (S, A, K)).copy()
-    probability = np.zeros((S, A, K))
-    reward = np.zeros((S, A, K))
-
+    probability, reward, durations = np.zeros((S, A, K)), np.zeros((S, A, K)), None
     stream = np.repeat(np.arange(n_streams), lengths)
-    follower = np.arange(1, n_transient + 1)
-    follower[np.cumsum(lengths) - 1] = n_transient + entries
-    next_state[:n_transient, :, 1] = follower[:, None]
-    probability[:n_transient, :, 0] = 1.0 - advance[stream]
-    probability[:n_transient, :, 1] = advance[stream]
-    reward[:n_transient, :, :2] = pay[stream, :, None]
+    follower = np.arange(1, n + 1)
+    follower[np.cumsum(lengths) - 1] = n + entries
+    next_state[:n, :, 1] = follower[:, None]
+    probability[:n, :, 0] = 1.0 - advance[stream]
+    probability[:n, :, 1] = advance[stream]
+    reward[:n, :, :2] = pay[stream, :, None]
 
-    next_state[n_transient:, :, :core_outcomes] = core.next_state + n_transient
-    probability[n_transient:, :, :core_outcomes] = core.probability
-    reward[n_transient:, :, :core_outcomes] = core.reward
-
-    durations = None
+    in_core = slice(n, None), slice(None), slice(core.next_state.shape[2])
+    next_state[in_core] = core.next_state + n
+    probability[in_core], reward[in_core] = core.probability, core.reward
     if core.durations is not None:
         durations = np.ones((S, A, K))
-        durations[n_transient:, :, :core_outcomes] = core.durations
-
-    initial = np.zeros(S)
-    initial[:n_transient] = 1.0 / n_transient
+        durations[in_core] = core.durations
+    initial = np.where(np.arange(S) < n, 1.0 / n, 0.0)
     name = name or f"{core.name} with {n_streams} streams"
+    tables = next_state, probability, reward
     names = core.action_names
-    return TabularMDP(
-        next_state, probability, reward, initial, name, action_names=names, durations=durations
-    )
+    return TabularMDP(*tables, initial, name, action_names=names, durations=durations)
 
 
 def _check_size(core: TabularMDP, n_states: int) -> None:
     """Raise `ModelTooLargeError` if the table of a core and its streams has too many entries."""
     A, K = core.n_actions, max(2, core.next_state.shape[2])
     if n_states * A * K > MOST_OUTCOMES:
+        size, most = n_states * A * K * 24 // 10**9, f"{MOST_OUTCOMES * 24 / 1e9:.3g}"
         raise ModelTooLargeError(
-            f"{n_states} states of {A} actions and {K} outcomes would take a table of "
-            f"{n_states * A * K * 24 // 10**9} GB; the most is {MOST_OUTCOMES * 24 / 1e9:.3g} GB, "
-            f"which are {MOST_OUTCOMES // (A * K)} such states"
+            f"{n_states} states of {A} actions and {K} outcomes would take a table of {size} GB; "
+            f"the most is {most} GB, which are {MOST_OUTCOMES // (A * K)} such states"
         )
 
 
@@ -268,8 +235,8 @@ def _by_stream_and_action(what: str, values: ArrayLike, n_streams: int, A: int) 
     array = read_reals(values, what)
     if array.shape not in ((A,), (n_streams, A)):
         raise InvalidModelError(
-            f"{what} needs one number for each of the core's {A} actions, shape ({A},), or that "
-            f"for each stream, shape ({n_streams}, {A}); got shape {array.shape}"
+            f"{what} needs one number for each action, shape ({A},), or for each stream too, shape "
+            f"({n_streams}, {A}); got shape {array.shape}"
         )
     if not np.isfinite(array).all():
         raise InvalidModelError(f"{what} must be finite; got {array.tolist()}")

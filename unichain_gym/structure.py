@@ -50,6 +50,8 @@ class Structure:
 
 def find_structure(P: sparse.csr_array) -> Structure:
     """Find the recurrent classes of a transition matrix (S, S) without stored zeros."""
+    if P.nnz == P.shape[0] ** 2:
+        return Structure(np.zeros(P.shape[0], dtype=np.int64), 1)
     n, component = connected_components(P, connection="strong")
     row, column = edges(P)
     is_left = np.zeros(n, dtype=bool)
@@ -136,6 +138,12 @@ def group(values: IntArray, label: NDArray[np.integer[Any]], n_groups: int) -> l
 def group_sums(label: NDArray[np.integer[Any]], values: FloatArray, n_groups: int) -> FloatArray:
     """Return the sum of the values of each label, shape (n_groups,)."""
     return np.bincount(label, weights=values, minlength=n_groups).astype(np.float64, copy=False)
+
+
+def first_of_each(label: IntArray, keys: tuple[NDArray[Any], ...], n_labels: int) -> IntArray:
+    """Return for each label from 0 on where it has the smallest keys, the last one deciding."""
+    order = np.lexsort((*keys, label))
+    return np.asarray(order[np.searchsorted(label[order], np.arange(n_labels))])
 
 
 def search_breadth_first(P: sparse.csr_array, sources: IntArray) -> tuple[IntArray, IntArray]:

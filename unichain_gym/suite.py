@@ -43,8 +43,8 @@ class UnichainEnv(TabularEnv):
 class UnichainVectorEnv(TabularVectorEnv):
     """``num_envs`` copies of a `UnichainEnv` in lockstep.
 
-    `UnichainEnv` describes the environments and their arguments, `TabularVectorEnv` those of a
-    vector environment: ``max_episode_steps``, ``autoreset_mode``.
+    `UnichainEnv` describes the environments and their arguments, and `TabularVectorEnv` the
+    arguments ``max_episode_steps`` and ``autoreset_mode``.
 
     Examples
     --------
@@ -68,41 +68,33 @@ class UnichainVectorEnv(TabularVectorEnv):
         info_level: InfoLevel = "minimal",
         **mdp_options: Any,
     ) -> None:
-        super().__init__(
-            _make(type(self), mnemonic, id_mnemonic, mdp_options),
-            num_envs,
-            max_episode_steps=max_episode_steps,
-            autoreset_mode=autoreset_mode,
-            render_mode=render_mode,
-            info_level=info_level,
-        )
+        mdp = _make(type(self), mnemonic, id_mnemonic, mdp_options)
+        limits = {"max_episode_steps": max_episode_steps, "autoreset_mode": autoreset_mode}
+        shown = {"render_mode": render_mode, "info_level": info_level}
+        super().__init__(mdp, num_envs, **limits, **shown)  # type: ignore[arg-type]
 
 
-_EXAMPLE = """
+UnichainEnv.__doc__ = f"""{UnichainEnv.__doc__}
+
+{describe_suite()}
+
 ## Example
 >>> import gymnasium as gym, unichain_gym
 >>> env = gym.make("Unichain-h36c-v0", info_level="full")
->>> env.reset(seed=0, options={"state": 32})
-(32, {'timestep': 0, 'state_class': 'transient'})
+>>> env.reset(seed=0, options={{"state": 32}})
+(32, {{'timestep': 0, 'state_class': 'transient'}})
 >>> env.unwrapped.P[32][1]
 [(0.4, 32, 1.0, False), (0.6, 33, 1.0, False)]
 """
-
-UnichainEnv.__doc__ = f"{UnichainEnv.__doc__}\n\n{describe_suite()}\n{_EXAMPLE}"
 
 
 def _make(
     cls: type, mnemonic: str | None, id_mnemonic: str | None, options: Mapping[str, Any]
 ) -> TabularMDP:
-    """Build the MDP that the arguments of an environment name, or say which of them is wrong.
-
-    ``id_mnemonic`` is the mnemonic in the environment's id, which ``mnemonic`` may repeat only.
-    """
+    """Build the MDP of an environment's arguments; ``mnemonic`` must not contradict the id."""
     if id_mnemonic is not None and mnemonic not in (None, id_mnemonic):
-        raise InvalidArgumentError(
-            f"Unichain-{id_mnemonic}-v0 is the environment {id_mnemonic!r}; for mnemonic="
-            f"{mnemonic!r} make 'Unichain-v0'"
-        )
+        one = f"Unichain-{id_mnemonic}-v0 is the environment {id_mnemonic!r}"
+        raise InvalidArgumentError(f"{one}; for mnemonic={mnemonic!r} make 'Unichain-v0'")
     own = inspect.signature(cls).parameters.values()
     keywords = [p.name for p in own if p.kind is not p.VAR_KEYWORD and p.name != "id_mnemonic"]
     known = list(dict.fromkeys([*keywords, *inspect.signature(make_mdp).parameters]))
@@ -114,7 +106,7 @@ def _make(
 
 def register_envs() -> None:
     """Register every id with Gymnasium; importing `unichain_gym` has done it."""
-    _register("Unichain-v0", {})
+    _register("Unichain-v0")
     register_mnemonics(MNEMONICS)
 
 
@@ -130,21 +122,16 @@ def register_mnemonics(mnemonics: Iterable[str]) -> None:
     InvalidArgumentError
         If they are no list, such as one mnemonic alone.
     """
-    given: list[Any]
     try:
-        given = list(mnemonics)
+        given: list[Any] = [None] if isinstance(mnemonics, str) else list(mnemonics)
     except TypeError:
         given = [None]
-    if isinstance(mnemonics, str) or not all(isinstance(each, str) for each in given):
+    if not all(isinstance(each, str) for each in given):
         raise InvalidArgumentError(f"needs a list of mnemonics, such as ['h6']; got {mnemonics!r}")
     for mnemonic in given:
-        _register(f"Unichain-{mnemonic}-v0", {"id_mnemonic": mnemonic})
+        _register(f"Unichain-{mnemonic}-v0", id_mnemonic=mnemonic)
 
 
-def _register(env_id: str, kwargs: dict[str, Any]) -> None:
-    gym.register(
-        env_id,
-        entry_point="unichain_gym.suite:UnichainEnv",
-        vector_entry_point="unichain_gym.suite:UnichainVectorEnv",
-        kwargs=kwargs,
-    )
+def _register(env_id: str, **kwargs: str) -> None:
+    one, many = (f"unichain_gym.suite:Unichain{kind}Env" for kind in ("", "Vector"))
+    gym.register(env_id, entry_point=one, vector_entry_point=many, kwargs=kwargs)

@@ -48,8 +48,8 @@ class Classification:
         return html_table("classes", self._rows())
 
     def _rows(self) -> list[Sequence[str]]:
-        rows: list[Sequence[str]] = []
-        rows.append(("class", "states", "period", "gain", "reached with", "which"))
+        rows: list[Sequence[str]]
+        rows = [("class", "states", "period", "gain", "reached with", "which")]
         for k, states in enumerate(self.classes[:_SHOWN]):
             figures = (f"{self.period[k]}", f"{self.gain[k]:.6g}", f"{self.probability[k]:.4g}")
             rows.append((f"{k}", f"{states.size}", *figures, abbreviate(states)))
@@ -62,8 +62,8 @@ class Classification:
 
 
 def explain_classes(classes: list[IntArray], entered: IntArray, what: str, instead: str) -> str:
-    """Say why several classes, of which the start enters some, have not one of a quantity."""
-    shown = [f"{{{abbreviate(states)}}}" for states in classes[:5]]
+    """Say why a chain with several classes has not one value of a quantity."""
+    shown = ", ".join(f"{{{abbreviate(states)}}}" for states in classes[:5])
     hint = ""
     if entered.size == 1:
         hint = (
@@ -72,7 +72,7 @@ def explain_classes(classes: list[IntArray], entered: IntArray, what: str, inste
         )
     return (
         f"a chain with {len(classes)} recurrent classes has not {what} but one for each: "
-        f"{', '.join(shown)}{'' if len(classes) <= 5 else ', …'}. Use {instead}{hint}"
+        f"{shown}{'' if len(classes) <= 5 else ', …'}. Use {instead}{hint}"
     )
 
 

@@ -1,7 +1,7 @@
 """Outcome lists from environments like Gymnasium's toy-text ones, which carry their model.
 
-``P[state][action]`` is a list of ``(probability, next_state, reward, terminated)``; an empty
-list is an action that the state lacks.
+``P[state][action]`` lists ``(probability, next_state, reward, terminated)``; an action that the
+state lacks has an empty list.
 """
 
 from __future__ import annotations
@@ -36,10 +36,9 @@ def read_toy_text(
     on_termination: Literal["absorb", "restart"],
     initial: ArrayLike | None,
 ) -> tuple[Outcomes, FloatArray]:
-    """Read the table of an environment, after a check that its steps are in it.
+    """Return outcomes and initial distribution (S,) of an environment whose steps are in its table.
 
-    Terminal states pay 0 and stay, or restart. Returned with the outcomes is the initial
-    distribution (S,).
+    Terminal states pay 0 and stay, or restart.
     """
     check_choice("on_termination", on_termination, ("absorb", "restart"))
     if not hasattr(env, "unwrapped"):
@@ -63,26 +62,20 @@ def read_toy_text(
     if ambiguous.any():
         i = int(np.argmax(ambiguous))
         raise InvalidModelError(
-            f"state {listed.next_state[i]} is entered with and without terminating (without: "
-            f"from state {listed.state[i]}), so it is two states in one; split it in the "
-            "environment's table"
+            f"state {listed.next_state[i]} is entered with and without terminating (without: from "
+            f"state {listed.state[i]}): make two states of it in the environment's table"
         )
-    terminal = np.flatnonzero(is_terminal)
-    if on_termination == "absorb":
-        source, target, p = terminal, terminal, np.ones_like(start[terminal])
-    else:
+    source = target = np.flatnonzero(is_terminal)
+    p = np.ones(source.size)
+    if on_termination == "restart":
         support = np.flatnonzero(start)
-        source = np.repeat(terminal, support.size)
-        target, p = np.tile(support, terminal.size), np.tile(start[support], terminal.size)
-    outcomes = Outcomes(
-        n_states=S,
-        n_actions=A,
-        state=np.concatenate((listed.state[keep], np.repeat(source, A))),
-        action=np.concatenate((listed.action[keep], np.tile(np.arange(A), source.size))),
-        next_state=np.concatenate((listed.next_state[keep], np.repeat(target, A))),
-        probability=np.concatenate((listed.probability[keep], np.repeat(p, A))),
-        reward=np.concatenate((listed.reward[keep], np.zeros(source.size * A))),
-    )
+        target, p = np.tile(support, source.size), np.tile(start[support], source.size)
+        source = np.repeat(source, support.size)
+    of_table = listed.state, listed.action, listed.next_state, listed.probability, listed.reward
+    actions, zeros = np.tile(np.arange(A), source.size), np.zeros(source.size * A)
+    of_ends = np.repeat(source, A), actions, np.repeat(target, A), np.repeat(p, A), zeros
+    columns = zip(of_table, of_ends, strict=True)
+    outcomes = Outcomes(S, A, *(np.concatenate((c[keep], more)) for c, more in columns))
     require_outcomes(outcomes, has, "leave the list empty if the state lacks the action")
     return outcomes, start
 
@@ -92,19 +85,18 @@ def _find_table(
 ) -> tuple[Mapping[int, Any], FloatArray]:
     """Return an environment's table and its initial distribution, shape (S,)."""
     bare = env.unwrapped
-    table = getattr(bare, "P", None)
-    if getattr(getattr(bare, "mdp", None), "durations", None) is not None:
+    table, mdp = getattr(bare, "P", None), getattr(bare, "mdp", None)
+    if getattr(mdp, "durations", None) is not None:
         raise InvalidModelError(
-            f"the steps of {bare} take time, which a table P[state][action] does not tell: use "
-            "env.unwrapped.mdp"
+            f"steps of {bare} take time, which its table does not tell: use env.unwrapped.mdp"
         )
     if not isinstance(table, Mapping):
         raise InvalidModelError(
-            f"{bare} has no transition table P[state][action]; only environments like "
-            "FrozenLake, Taxi and CliffWalking have one"
+            f"{bare} has no transition table P[state][action], as FrozenLake, Taxi and "
+            "CliffWalking have"
         )
     if initial is None:
-        of_model = getattr(getattr(bare, "mdp", None), "initial_distribution", None)
+        of_model = getattr(mdp, "initial_distribution", None)
         initial = getattr(bare, "initial_state_distrib", of_model)
     if initial is None:
         raise InvalidModelError(f"{bare!r} does not tell its initial distribution; pass initial=")
@@ -121,34 +113,32 @@ def _read_table(table: Mapping[int, Any]) -> tuple[Outcomes, BoolArray, BoolArra
         actions = table.get(s, ())
         if len(actions) != A or (isinstance(actions, Mapping) and set(actions) != set(range(A))):
             raise InvalidModelError(
-                f"the table lists {A} actions for state 0 and {len(actions)} for state {s}; "
-                f"states must be 0 to {S - 1}, each with actions 0 to {A - 1}. An action that a "
-                "state lacks is an empty list"
+                f"the table lists {A} actions for state 0 and {len(actions)} for state {s}; states "
+                f"must be 0 to {S - 1}, each with actions 0 to {A - 1}, or an empty list where it "
+                "lacks one"
             )
     rows = [(s, a, *outcome) for s in range(S) for a in range(A) for outcome in table[s][a]]
-    if not rows or any(len(row) != 6 for row in rows):
-        wrong = next((row for row in rows if len(row) != 6), None)
+    wrong = next((row for row in rows if len(row) != 6), None)
+    if not rows or wrong:
         raise InvalidModelError(
-            "the table lists outcomes (probability, next_state, reward, terminated), at least "
-            f"one; got {wrong and wrong[2:]}"
+            "the table lists outcomes (probability, next_state, reward, terminated), at least one; "
+            f"got {wrong and wrong[2:]}"
         )
-    columns = list(zip(*rows, strict=True))
-    state, action, successor = (
-        read_integers(columns[i], what) for i, what in ((0, "P"), (1, "P"), (3, "next states of P"))
-    )
+    first, second, *columns = zip(*rows, strict=True)
+    state, action = np.array(first), np.array(second)
+    successor = read_integers(columns[1], "next states of P")
     outside = successor[(successor < 0) | (successor >= S)]
     if outside.size:
         raise InvalidModelError(
             f"the table leads to state {outside[0]}, which must lie in 0 to {S - 1}"
         )
-    reward, ends = read_reals(columns[4], "rewards of P"), np.array(columns[5], dtype=bool)
+    p = read_floats(columns[0], "probabilities of P")
+    reward, ends = read_reals(columns[2], "rewards of P"), np.array(columns[3], dtype=bool)
     has = np.zeros((S, A), dtype=bool)
     has[state, action] = True
-    listed = Outcomes(
-        S, A, state, action, successor, read_floats(columns[2], "probabilities of P"), reward
-    )
     # In double, since terminal states are added to it.
-    p = in_double(listed.probability, state * A + action, S * A, listed.describe)
+    describe = Outcomes(S, A, state, action, successor, p, reward).describe
+    p = in_double(p, state * A + action, S * A, describe)
     k = p != 0.0
     return Outcomes(S, A, state[k], action[k], successor[k], p[k], reward[k]), has, ends[k]
 
@@ -156,9 +146,9 @@ def _read_table(table: Mapping[int, Any]) -> tuple[Outcomes, BoolArray, BoolArra
 def _check_steps(
     env: gymnasium.Env[Any, Any], table: Mapping[int, Any], start: FloatArray | None
 ) -> None:
-    """Raise `InvalidModelError` if a copy of the environment makes a step that is not in its table.
+    """Raise `InvalidModelError` if a copy of the environment does what is not in its table.
 
-    Its first states are checked against ``start``, shape (S,), if that is given.
+    Nor may it start where ``start``, (S,), says that it never does.
     """
     from gymnasium import Env
 
@@ -180,8 +170,8 @@ def _check_steps(
     for _ in range(CHECKED_STEPS):
         if is_first and start is not None and not start[state] > 0.0:
             raise InvalidModelError(
-                f"the environment started in state {state}, of which its initial distribution "
-                "says that it never does; pass initial="
+                f"the environment started in state {state}, of which its initial distribution says "
+                "that it never does; pass initial="
             )
         actions = [a for a in range(len(table[state])) if len(table[state][a])]
         ended = not actions
@@ -189,27 +179,20 @@ def _check_steps(
             action = actions[rng.integers(len(actions))]
             observation, reward, terminated, truncated, _ = copy.step(action)
             following = _state_of(observation, len(table))
-            if not _is_listed(table[state][action], following, reward, terminated):
+            step = following, bool(terminated)
+            outcomes = [(n, bool(ends), r) for p, n, r, ends in table[state][action] if p > 0.0]
+            if not any(o[:2] == step and isclose(o[2], reward, rel_tol=1e-6) for o in outcomes):
                 raise InvalidModelError(
                     f"the table does not hold what the environment does: action {action} in state "
                     f"{state} led to state {following} with reward {reward} and terminated "
-                    f"{terminated}, and the table lists {table[state][action]}. Pass env.unwrapped "
-                    "if a wrapper changes it, or build the MDP from its transitions"
+                    f"{terminated}, and the "
+                    f"table lists {table[state][action]}. Pass env.unwrapped if a wrapper changes "
+                    "it"
                 )
             state, ended = following, terminated or truncated
         is_first = ended
         if ended:
             state = _state_of(copy.reset()[0], len(table))
-
-
-def _is_listed(outcomes: Any, following: int, reward: Any, terminated: bool) -> bool:
-    """Whether a step is among the possible outcomes of a state and action."""
-    return any(
-        p > 0.0
-        and (n, bool(ends)) == (following, bool(terminated))
-        and isclose(r, reward, rel_tol=1e-6)
-        for p, n, r, ends in outcomes
-    )
 
 
 def _state_of(observation: Any, n_states: int) -> int:

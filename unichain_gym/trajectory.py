@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
-from math import inf
+from itertools import pairwise
 
 import numpy as np
 
@@ -26,8 +25,8 @@ MOST_STEPS = 10  # of a draw
 MOST_PATHS = 10_000  # in the tables, which should stay in the cache
 PATH_COST = 0.4  # of tabulating a path, in draws
 
-# Of one state: thresholds of its paths, where these end, and the number of the first of them.
-Table = tuple[list[float], list[int], int]
+# Of one state: thresholds of its paths, and the number of the first of them.
+Table = tuple[list[float], int]
 # Of some states: how many outcomes each has; next state, probability and number of all of them.
 Outcomes = tuple[IntArray, IntArray, FloatArray, IntArray]
 
@@ -95,12 +94,12 @@ def simulate(chain: RewardProcess, n_steps: int, seed: int | np.random.Generator
     size = chain.transition_matrix.data.size if mdp is None else mdp.probability.size
     if size > n_steps:
         visited = _VisitedTables(chain)
-        drawn = _draw(visited, start, n_steps, rng)
+        drawn = _draw(visited, visited.after, start, n_steps, rng)
         after, outcome = np.array([visited.after, visited.number], dtype=np.int64)[:, drawn]
     else:
-        tables, of_paths = _tabulate(*_list_outcomes(chain, 0, n), n_steps)
-        drawn = _draw(tables, start, -(-n_steps // of_paths.shape[2]), rng)
-        after, outcome = of_paths[:, drawn].reshape(2, -1)[:, :n_steps]
+        tables, paths = _tabulate(*list_outcomes(chain, 0, n), n_steps)
+        drawn = _draw(tables, paths[0, :, -1].tolist(), start, -(-n_steps // paths.shape[2]), rng)
+        after, outcome = paths[:, drawn].reshape(2, -1)[:, :n_steps]
     states = np.concatenate(([start], after))
     if mdp is None or chain.policy is None:
         times = None if chain.durations is None else chain.durations[states[:-1]]
@@ -111,7 +110,7 @@ def simulate(chain: RewardProcess, n_steps: int, seed: int | np.random.Generator
     return Trajectory(states, action, mdp.reward[taken], times)
 
 
-def _list_outcomes(chain: RewardProcess, first: int, stop: int) -> Outcomes:
+def list_outcomes(chain: RewardProcess, first: int, stop: int) -> Outcomes:
     """Return the outcomes of some states: those of the actions, a K + k, or the next states."""
     mdp, policy, P = chain.mdp, chain.policy, chain.transition_matrix
     if mdp is None or policy is None:
@@ -125,13 +124,8 @@ def _list_outcomes(chain: RewardProcess, first: int, stop: int) -> Outcomes:
     return np.bincount(row, minlength=stop - first).astype(np.int64), after, p[row, number], number
 
 
-def _thresholds(p: list[float]) -> list[float]:
-    """Return cumulative sums of positive probabilities, the last one out of reach."""
-    return [*accumulate(p[:-1]), inf]
-
-
 class _VisitedTables(dict[int, Table]):
-    """The outcomes of the states that were asked for, by state and in the order of asking."""
+    """The tables of the states that were asked for; next states and numbers of their outcomes."""
 
     def __init__(self, chain: RewardProcess) -> None:
         self._chain = chain
@@ -139,11 +133,21 @@ class _VisitedTables(dict[int, Table]):
         self.number: list[int] = []
 
     def __missing__(self, state: int) -> Table:
-        _, after, p, number = (x.tolist() for x in _list_outcomes(self._chain, state, state + 1))
-        table = self[state] = _thresholds(p), after, len(self.after)
-        self.after += after
-        self.number += number
+        count, after, p, number = list_outcomes(self._chain, state, state + 1)
+        table = self[state] = _thresholds(count, p).tolist(), len(self.after)
+        self.after += after.tolist()
+        self.number += number.tolist()
         return table
+
+
+def _thresholds(count: IntArray, p: FloatArray) -> FloatArray:
+    """Return cumulative sums of rows of ``count`` positive probabilities, the last out of reach."""
+    thresholds, first = np.empty_like(p), np.cumsum(count) - count
+    for width in np.unique(count):
+        entries = first[count == width][:, None] + np.arange(width)
+        thresholds[entries] = p[entries].cumsum(axis=1)
+    thresholds[first + count - 1] = np.inf
+    return thresholds
 
 
 def _tabulate(
@@ -153,7 +157,7 @@ def _tabulate(
     state, first = np.repeat(np.arange(count.size), count), np.cumsum(count) - count
     n_paths, k = count, 1
     while k < MOST_STEPS:
-        more = np.bincount(state, n_paths[after], count.size)
+        more = np.bincount(state, n_paths[after], count.size).astype(np.int64)
         if more.sum() > min(MOST_PATHS, n_steps / (PATH_COST * k * (k + 1))):
             break
         n_paths, k = more, k + 1
@@ -163,23 +167,26 @@ def _tabulate(
         before = np.repeat(np.arange(end.size), count[end])
         ahead = np.arange(before.size) + (first[end] - np.cumsum(count[end]) + count[end])[before]
         path, q = np.column_stack((path[before], ahead)), q[before] * p[ahead]
-    ends, chances = after[path[:, -1]].tolist(), q.tolist()
-    bounds = pairwise([0, *np.cumsum(n_paths).astype(np.int64).tolist()])
-    tables = [(_thresholds(chances[a:b]), ends[a:b], a) for a, b in bounds]
-    return tables, np.stack((after[path], number[path]))
+    thresholds = _thresholds(n_paths, q).tolist()
+    bounds = pairwise([0, *np.cumsum(n_paths).tolist()])
+    return [(thresholds[a:b], a) for a, b in bounds], np.stack((after[path], number[path]))
 
 
 def _draw(
-    tables: list[Table] | _VisitedTables, state: int, n: int, rng: np.random.Generator
+    tables: list[Table] | _VisitedTables,
+    ends: list[int],
+    state: int,
+    n: int,
+    rng: np.random.Generator,
 ) -> IntArray:
-    """Draw n paths one after the other, and return their numbers."""
+    """Draw n paths one after the other, and return their numbers; ``ends`` says where each ends."""
     drawn = np.empty(n, dtype=np.int64)
     for start in range(0, n, DRAWS):
         numbers = []
         for u in rng.random(min(DRAWS, n - start)).tolist():
-            thresholds, ends, first = tables[state]
-            k = bisect_right(thresholds, u)
-            state = ends[k]
-            numbers.append(first + k)
+            thresholds, first = tables[state]
+            j = first + bisect_right(thresholds, u)
+            state = ends[j]
+            numbers.append(j)
         drawn[start : start + DRAWS] = numbers
     return drawn

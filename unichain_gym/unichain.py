@@ -7,9 +7,9 @@ unichain exactly if no two of its end components are disjoint.
 
 That is NP-hard to decide in general, but mostly easy in practice. In this order:
 
-1. Two maximal end components are disjoint: not unichain.
-2. All end components lie in the one maximal one. If, once one of its states is taken out, none
-   is left, all contain that state: unichain. If two maximal ones are left: not unichain.
+1. There are two maximal end components: not unichain.
+2. There is one. Take out one of its states. If no end component is left, all contain that state:
+   unichain. If two maximal ones are left: not unichain.
 3. The policies inside it are enumerated, where they are few. Of the actions of a state only
    those with a smallest set of successors matter: a smaller set keeps closed sets closed.
 
@@ -38,7 +38,12 @@ def is_unichain(next_state: IntArray, possible: BoolArray) -> bool | None:
     label = maximal_end_components(next_state, possible, np.any(possible, axis=2))
     if label.max() > 0:
         return False
-    next_state, possible, allowed = _restrict(next_state, possible, label == 0)
+    # That end component alone, its states numbered from 0; actions that leave it are not allowed.
+    inside, place = label == 0, np.full(label.size, -1)
+    place[inside] = np.arange(np.count_nonzero(inside))
+    next_state, possible = place[next_state[inside]], possible[inside]
+    allowed = np.all(~possible | (next_state >= 0), axis=2) & possible.any(axis=2)
+    next_state, possible = np.maximum(next_state, 0), possible & allowed[:, :, None]
     n = len(next_state)
     entering = np.bincount(next_state[possible], minlength=n)
     n_removals = min(MAX_REMOVALS, max(1, MAX_VISITED // next_state.size))
@@ -53,18 +58,9 @@ def is_unichain(next_state: IntArray, possible: BoolArray) -> bool | None:
 def maximal_end_components(
     next_state: IntArray, possible: BoolArray, allowed: BoolArray
 ) -> IntArray:
-    """Find the maximal end components of a part of an MDP.
+    """Return the number of each state's maximal end component, (S,); -1 if it is in none.
 
-    Parameters
-    ----------
-    next_state, possible : ndarray, shape (S, A, K)
-    allowed : ndarray of bool, shape (S, A)
-        The actions that may be used; a state without one is out.
-
-    Returns
-    -------
-    ndarray of int, shape (S,)
-        The number of the component of each state, -1 in none.
+    Of outcomes (S, A, K), with the actions that are allowed, (S, A); a state without one is out.
     """
     S = len(next_state)
     alive = allowed.any(axis=1)
@@ -82,21 +78,6 @@ def maximal_end_components(
         if (parts.size, int(alive.sum())) == (n_labels, n_alive):
             return label
         n_labels, n_alive = int(parts.size), int(alive.sum())
-
-
-def _restrict(
-    next_state: IntArray, possible: BoolArray, inside: BoolArray
-) -> tuple[IntArray, BoolArray, BoolArray]:
-    """Return the outcomes of an end component, which are possible, and its actions (n, A).
-
-    Its states are numbered from 0; outcomes of actions that leave it are not possible.
-    """
-    place = np.full(len(inside), -1)
-    place[inside] = np.arange(int(inside.sum()))
-    next_state = place[next_state[inside]]
-    possible = possible[inside]
-    allowed: BoolArray = np.all(~possible | (next_state >= 0), axis=2) & possible.any(axis=2)
-    return np.maximum(next_state, 0), possible & allowed[:, :, None], allowed
 
 
 def enumerate_policies(

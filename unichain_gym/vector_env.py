@@ -7,7 +7,7 @@ autoreset keep the conventions of Gymnasium's `SyncVectorEnv`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, get_args
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -18,26 +18,31 @@ from numpy.typing import ArrayLike
 from unichain_gym import conventions
 from unichain_gym.arrays import BoolArray, FloatArray, IntArray
 from unichain_gym.conventions import RENDER_METADATA, InfoLevel, RenderMode
+from unichain_gym.drawing import render_state
 from unichain_gym.errors import InvalidArgumentError, UnichainError
 from unichain_gym.lockstep import LockstepOutcomes
 from unichain_gym.mdp import TabularMDP
-from unichain_gym.outcomes import check_choice, draw_thresholds, require_integers, require_room
+from unichain_gym.outcomes import (
+    check_choice,
+    draw_thresholds,
+    read_array,
+    require_integers,
+    require_room,
+)
 
 
 class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
     """Any `TabularMDP` as ``num_envs`` continuing environments that step together.
 
-    Each has the law of `TabularEnv`. There is one generator for all: a step draws ``num_envs``
-    uniforms, environment by environment, so what a seed gives depends on ``num_envs``. The task
-    does not end; with a time limit, episodes are truncated and start again as the autoreset mode
-    says. All returned arrays are fresh.
+    Each has the law of `TabularEnv`. There is one generator for all, so what a seed gives depends
+    on ``num_envs``. The task does not end; with a time limit, episodes are truncated and start
+    again as the autoreset mode says. All returned arrays are fresh.
 
     Parameters
     ----------
     mdp : TabularMDP
-        The model to step through.
     num_envs : int
-        Number of environments, at least 1.
+        At least 1.
     max_episode_steps : int, optional
         Steps after which an environment reports ``truncated``; without it, none ever does.
     autoreset_mode : AutoresetMode or {"NextStep", "SameStep", "Disabled"}
@@ -58,16 +63,7 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
 
     Methods
     -------
-    reset(seed=None, options=None)
-        Start all environments, or some.
-    step(actions)
-        Take an action in each.
-    render()
-        Return a picture or a line of each.
-    get_state()
-        Return everything that decides what happens next.
-    set_state(snapshot)
-        Continue from such a snapshot.
+    reset(seed=None, options=None), step(actions), render(), get_state(), set_state(snapshot)
 
     Raises
     ------
@@ -109,15 +105,14 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
         require_integers(InvalidArgumentError, low=1, num_envs=num_envs)
         if max_episode_steps is not None:
             require_integers(InvalidArgumentError, low=1, max_episode_steps=max_episode_steps)
-        self.mdp = conventions.check_mdp(mdp)
+        self._masks = conventions.read_settings(mdp, render_mode, info_level)
         require_room("num_envs", num_envs)
-        self.num_envs = num_envs
-        self.max_episode_steps = max_episode_steps
-        if render_mode is not None:
-            check_choice("render_mode", render_mode, get_args(RenderMode))
+        self.mdp, self.num_envs, self.max_episode_steps = mdp, num_envs, max_episode_steps
         self.render_mode: RenderMode | None = render_mode
-        self.info_level: InfoLevel = check_choice("info_level", info_level, get_args(InfoLevel))
-        self._autoreset_mode = conventions.read_autoreset_mode(autoreset_mode)
+        self.info_level: InfoLevel = info_level
+        if not isinstance(autoreset_mode, AutoresetMode):
+            check_choice("autoreset_mode", autoreset_mode, [m.value for m in AutoresetMode])
+        self._autoreset_mode = AutoresetMode(autoreset_mode)
         self.metadata = {**self.metadata, "autoreset_mode": self._autoreset_mode}
         self.single_observation_space = gym.spaces.Discrete(mdp.n_states)
         self.single_action_space = gym.spaces.Discrete(mdp.n_actions)
@@ -125,15 +120,13 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._start_thresholds = draw_thresholds(mdp.initial_distribution)
         self._outcomes = LockstepOutcomes(mdp, num_envs)
-        self._masks = conventions.action_masks(mdp)
         if info_level == "full":
             self._class_names = mdp.state_classes.astype(object)
         self._everywhere = np.ones(num_envs, dtype=bool)
         self._draws = np.empty(num_envs)
         self._states: IntArray | None = None
         # An environment's timestep is the difference: one number to count up, not num_envs.
-        self._steps = 0
-        self._first_step: IntArray = np.zeros(num_envs, dtype=np.int64)
+        self._steps, self._first_step = 0, np.zeros(num_envs, dtype=np.int64)
         # What `render` shows, -1 standing for no action; kept if there is a render mode.
         self._last_action: IntArray = np.full(num_envs, -1)
         self._last_reward: FloatArray = np.zeros(num_envs)
@@ -141,7 +134,7 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[IntArray, dict[str, Any]]:
-        """Start all environments again, or those that a mask names.
+        """Start all environments again, or the environments that a mask names.
 
         Parameters
         ----------
@@ -149,14 +142,14 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
             Seeds the one generator of all environments.
         options : dict, optional
             ``"state"`` (one, or one for each environment) or ``"distribution"``, as in
-            `TabularEnv.reset`, and ``"reset_mask"``: bool of shape (num_envs,), which
-            environments to start again; the others stay where they are.
+            `TabularEnv.reset`, and ``"reset_mask"``, bool of shape (num_envs,): which to start
+            again.
 
         Returns
         -------
         observations : ndarray of int64, shape (num_envs,)
         infos : dict
-            Of those that were started; ``mdp.allowed_actions[observations]`` is of all.
+            Of the environments that were started.
 
         Raises
         ------
@@ -168,15 +161,21 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
             raise InvalidArgumentError(
                 f"there is one generator for all environments: seed is one integer; got {seed!r}"
             )
-        options = conventions.read_options(options)
-        super().reset(seed=conventions.read_seed(seed))
-        mask = conventions.read_mask(options.pop("reset_mask", self._everywhere), self.num_envs)
+        seed, options = conventions.read_reset(seed, options)
+        super().reset(seed=seed)
+        n, what = self.num_envs, "options['reset_mask']"
+        given = options.pop("reset_mask", self._everywhere)
+        mask = read_array(given, what, InvalidArgumentError)
+        if mask.dtype != np.bool_ or mask.shape != (n,):
+            got = f"{mask.dtype} of shape {mask.shape}"
+            raise InvalidArgumentError(f"{what} must be bool of shape ({n},); got {got}")
+        if not mask.any():
+            raise InvalidArgumentError(f"{what} names no environment; leave reset() out then")
         if self._states is None and not mask.all():
             raise UnichainError("reset() all environments before some of them")
         # Drawn for all, so that a masked reset gives an environment what a full one would.
-        start = conventions.draw_start(
-            self.mdp, self._start_thresholds, options, self.num_envs, self.np_random
-        )
+        thresholds, rng = self._start_thresholds, self.np_random
+        start = conventions.draw_start(self.mdp, thresholds, options, n, rng)
         self._states = np.where(mask, start, start if self._states is None else self._states)
         self._begin(mask)
         return self._states.copy(), self._infos(self._states, mask)
@@ -189,8 +188,7 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
         Parameters
         ----------
         actions : array_like of int, shape (num_envs,)
-            Each 0 to A - 1, and one that the state has. That of an environment that starts
-            again is not looked at.
+            Each one that the state has; not looked at where an environment starts again.
 
         Returns
         -------
@@ -211,9 +209,9 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
             raise UnichainError("these environments have no state; call reset() before step()")
         restarting = self._at_limit()
         if restarting is not None and self._autoreset_mode is AutoresetMode.DISABLED:
+            i, call = int(np.argmax(restarting)), 'reset(options={"reset_mask": truncated})'
             raise UnichainError(
-                f"environment {int(np.argmax(restarting))} is truncated and autoreset is "
-                'disabled; call reset(options={"reset_mask": truncated}) before step()'
+                f"environment {i} is truncated and autoreset is disabled; call {call}"
             )
         chosen = conventions.read_actions(self.mdp, self._masks, self._states, actions, restarting)
         self.np_random.random(out=self._draws)
@@ -231,42 +229,29 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
         if truncations is None:
             truncations = np.zeros(self.num_envs, dtype=bool)
         elif self._autoreset_mode is AutoresetMode.SAME_STEP:
-            infos = self._final_infos(self._states, truncations)
+            # Where environments were before they started again.
+            final = np.full(self.num_envs, None, dtype=object)
+            final[truncations] = self._states[truncations].tolist()
+            infos = {"final_obs": final, "final_info": self._infos(self._states, truncations)}
+            infos |= {f"_{name}": truncations.copy() for name in infos}
             if durations is not None:
-                infos["final_info"] |= {
-                    "duration": np.where(truncations, durations, 0.0),
-                    "_duration": truncations.copy(),
-                }
+                of_last = {"duration": np.where(truncations, durations, 0.0)}
+                infos["final_info"] |= {**of_last, "_duration": truncations.copy()}
                 stepped = ~truncations
             self._restart(truncations, self.np_random.random(np.count_nonzero(truncations)))
         infos |= self._infos(self._states, self._everywhere)
         if durations is not None:
-            infos["duration"] = np.where(stepped, durations, 0.0)
-            infos["_duration"] = stepped.copy()
+            infos |= {"duration": np.where(stepped, durations, 0.0), "_duration": stepped.copy()}
         terminations = np.zeros(self.num_envs, dtype=bool)
         return self._states.copy(), rewards, terminations, truncations, infos
 
     def render(self) -> tuple[Any, ...] | None:
-        """Return what `TabularEnv.render` does, of each environment; None without a render mode.
-
-        Returns
-        -------
-        tuple of ndarray of uint8, shape (H, W, 3), or of str, or None
-
-        Raises
-        ------
-        UnichainError
-            If the environments were never reset.
-        """
+        """Return a picture or a line of each environment, or None; see `TabularEnv.render`."""
         if self.render_mode is None:
-            gym.logger.warn(
-                "render() does nothing without a render_mode; pass one to gym.make_vec()"
-            )
+            gym.logger.warn("render() does nothing without a render_mode: gym.make_vec() takes it")
             return None
         if self._states is None:
             raise UnichainError("these environments have no state; call reset() before render()")
-        from unichain_gym.rendering import render_state
-
         shown = (a.tolist() for a in (self._states, self._last_action, self._last_reward))
         return tuple(
             render_state(self.mdp, self.render_mode, state, *((a, r) if a >= 0 else (None, None)))
@@ -274,12 +259,7 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
         )
 
     def get_state(self) -> dict[str, Any]:
-        """Return what decides everything that follows: states, timesteps and generator.
-
-        Returns
-        -------
-        dict
-        """
+        """Return what decides everything that follows; see `TabularEnv.get_state`."""
         return {
             "state": None if self._states is None else self._states.copy(),
             "timestep": self._steps - self._first_step,
@@ -287,17 +267,11 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
         }
 
     def set_state(self, snapshot: Mapping[str, Any]) -> None:
-        """Continue from a snapshot; what `TabularEnv.set_state` says holds here.
-
-        Parameters
-        ----------
-        snapshot : dict
-        """
+        """Continue from a snapshot; see `TabularEnv.set_state`."""
         states, timesteps = conventions.read_snapshot(self.mdp, snapshot, (self.num_envs,))
         conventions.restore_generator(self.np_random, snapshot["generator"])
         self._states = states
-        self._steps = 0
-        self._first_step = -timesteps
+        self._steps, self._first_step = 0, -timesteps
         self._last_action = np.full(self.num_envs, -1)
 
     def _at_limit(self) -> BoolArray | None:
@@ -309,8 +283,7 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
 
     def _begin(self, mask: BoolArray) -> None:
         """Set the clock of the masked environments to 0."""
-        self._first_step[mask] = self._steps
-        self._last_action[mask] = -1
+        self._first_step[mask], self._last_action[mask] = self._steps, -1
 
     def _restart(self, mask: BoolArray, draws: FloatArray) -> None:
         """Start the masked environments in states from the initial distribution."""
@@ -332,10 +305,3 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
             for values in infos.values():
                 values[~where] = None if values.dtype == object else 0
         return infos | {f"_{name}": where.copy() for name in infos}
-
-    def _final_infos(self, states: IntArray, ended: BoolArray) -> dict[str, Any]:
-        """Return the infos that tell where environments were before they started again."""
-        final = np.full(self.num_envs, None, dtype=object)
-        final[ended] = states[ended].tolist()
-        final_obs = {"final_obs": final, "_final_obs": ended.copy()}
-        return final_obs | {"final_info": self._infos(states, ended), "_final_info": ended.copy()}

@@ -12,41 +12,28 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from contextlib import suppress
+from io import BytesIO
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import gymnasium as gym
+import numpy as np
+from scipy import sparse
 
-from lstd_agent import SeminormLSTDAgent
-from lstd_agent.commands.arguments import (
-    add_environment_argument,
-    add_output_arguments,
-    add_quiet_argument,
-    add_trial_arguments,
-    new_parser,
-    read_arguments,
-)
-from lstd_agent.commands.evaluation_report import (
-    as_arrays,
-    as_text,
-    draw_report,
-    results,
-    visits_of,
-)
-from lstd_agent.commands.outputs import as_json, check_picture, check_writable, put_out, saved
-from lstd_agent.commands.running import at_least, interrupted_status, run, say
-from lstd_agent.commands.trial_inputs import (
-    check_cost,
-    default_t_max,
-    hinting_at_restart,
-    make_copies,
-    model_or_hint,
-    read_features,
-    read_policy,
-)
-from lstd_agent.environments import find_id
-from lstd_agent.figure_style import picture
-from lstd_agent.results import one_line, provenance
+from lstd_agent import SeminormLSTDAgent, TransitionCounts
+from lstd_agent.commands import outputs, running, trial_inputs
+from lstd_agent.environments import available_memory, find_id, with_unit
+from lstd_agent.errors import NotFittedError
+from lstd_agent.figure_style import COLORS, WIDTH, new_figure, styled
+from lstd_agent.plotting import draw_occupancy
+from lstd_agent.problems import PiecewiseValues, StepwiseErrors, full_distributions
+from lstd_agent.results import provenance
+from unichain_gym import MarkovChain
+from unichain_gym.errors import UnichainError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _EXAMPLES = """examples:
   unichain evaluate h36c
@@ -57,33 +44,45 @@ _EXAMPLES = """examples:
 
 def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
     """Parse the command line, evaluate, and show the result; return the exit status."""
-    args = read_arguments(command_line(prog), argv, prog or "evaluate_policy.py")
-    return run(lambda: evaluate(args))
+    args = running.read_arguments(command_line(prog), argv, prog or "evaluate_policy.py")
+    return running.run(lambda: evaluate(args))
 
 
 def evaluate(args: argparse.Namespace) -> int:
     """Run the trials, fit the agent, and put the result where the arguments ask for it."""
-    check_destinations(args)
-    env_id = find_id(args.env_id)
-    with gym.make(env_id) as env:
-        mdp = model_or_hint(env, args.restart)
-        policy = read_policy(args.policy, env, mdp)
+    outputs.check_destinations(args.plot, args.save)
+    samples = args.save.with_suffix(".samples.npz") if args.save else None
+    outputs.check_destinations(None, samples)
+    args.registered_id = find_id(args.env_id)
+    with gym.make(args.registered_id) as env:
+        mdp = trial_inputs.model_or_hint(env, args.restart)
+        policy = trial_inputs.read_policy(args.policy, env, mdp)
         spaces: Any = (env.observation_space, env.action_space)
         first_state, first_action = (int(space.start) for space in spaces)
     chain = None
     if mdp is not None and not (args.no_exact and args.t_max is not None):
         chain = mdp.induce(policy - first_action if policy.ndim == 1 else policy)
-    t_max = args.t_max if args.t_max is not None else default_t_max(chain)
-    is_native = first_state == first_action == 0
-    envs = make_copies(env_id, args.trials, t_max, args.restart, mdp if is_native else None)
-
+    t_max = args.t_max if args.t_max is not None else trial_inputs.default_t_max(chain)
+    envs = trial_inputs.make_copies(args, t_max, mdp if first_state == first_action == 0 else None)
     agent = SeminormLSTDAgent(
-        read_features(args.features, args.seed),
+        trial_inputs.read_features(args.features, args.seed),
         n_anchors=args.n_anchors,
         reference=args.reference,
         calibration=args.calibration,
     )
-    status = collect(args, agent, envs, policy, t_max)
+    status = 0
+    try:
+        with trial_inputs.hinting_at_restart():
+            trial_inputs.check_cost(args, envs, policy, t_max)
+            agent.collect(envs, policy, args.trials, t_max, seed=args.seed, progress=not args.quiet)
+    except KeyboardInterrupt as interrupt:
+        status = running.interrupted_status(interrupt)
+        told = f"{agent.n_trials} trials" if agent.n_trials else "no trial has"
+        running.say(f"interrupted: {told} finished")
+    finally:
+        envs.close()
+        if samples and agent.n_trials and not outputs.saved(agent.save, samples, "the samples are"):
+            status = 1
     if agent.n_trials == 0:
         return status
     try:
@@ -96,54 +95,178 @@ def evaluate(args: argparse.Namespace) -> int:
             **results(agent, None if args.no_exact else chain, first_state),
             "provenance": provenance(args.argv, seed=args.seed),
         }
-        contents = {}
-        if args.save:
-            contents[args.save] = as_arrays(report, agent, policy)
-        if args.plot:
-            figure = draw_report(report, visits_of(agent.counts).toarray() / agent.n_trials)
-            origin = one_line(report["provenance"])
-            contents[args.plot] = picture(figure, args.plot.suffix, origin)
-        put_out(as_json(report) if args.json else as_text(report), contents)
+        files = {args.save: as_arrays(report, agent, policy)} if args.save else {}
+        outputs.put_report(args, report, as_text(report), lambda: draw_report(report, agent), files)
     except (KeyboardInterrupt, MemoryError, OSError):
-        if args.save and samples_path(args.save).exists():
-            say(f"the samples of {agent.n_trials} trials are in {samples_path(args.save)}")
+        if samples and samples.exists():
+            running.say(f"the samples of {agent.n_trials} trials are in {samples}")
         raise
     return status
 
 
-def collect(
-    args: argparse.Namespace, agent: SeminormLSTDAgent, envs: Any, policy: Any, t_max: int
-) -> int:
-    """Run the trials, and save those that finished; return the exit status so far."""
-    status = 0
+def visits_of(counts: TransitionCounts) -> sparse.csr_array:
+    """Return how many trials were in each state at each timestep, shape (t_max + 1, S)."""
+    found = counts.transition_counts.tocoo()
+    shape = (found.shape[0], counts.n_states)
+    return sparse.csr_array((found.data, (found.row, found.col // counts.n_states)), shape=shape)
+
+
+def table_of(agent: SeminormLSTDAgent) -> np.ndarray[Any, Any]:
+    """Return the features (S, d) of an agent that counts states."""
+    features: Any = agent.features
+    if not hasattr(features, "table"):
+        return np.asarray(features, dtype=np.float64)
+    rows = features.table(agent.counts.n_states)
+    return np.asarray(sparse.csr_array(rows).toarray(), dtype=np.float64)
+
+
+def results(
+    agent: SeminormLSTDAgent, chain: MarkovChain | None, first_state: int
+) -> dict[str, Any]:
+    """Return all that was learned, and all exact answers that there are, as numbers and columns."""
+    visits = np.asarray(visits_of(agent.counts).sum(axis=0))
+    observation = first_state + np.arange(visits.size)
+    estimated = np.where(visits > 0, agent.predict(observation), np.nan)
+    gain = {"estimated": agent.gain_}
+    states = {"state": observation, "visits": visits, "estimated": estimated}
+    with suppress(NotFittedError):  # a single round of trials has none
+        errors = agent.standard_errors(observation)
+        states["standard_error"] = np.where(visits > 0, errors, np.nan)
+    fields = {"anchor": "anchor", "stop": "stop", "samples": "n_samples", "rank": "rank"}
+    neighborhoods = {
+        name: np.array([getattr(k, field) for k in agent.neighborhoods_])
+        for name, field in fields.items()
+    }
+    references = np.array([k.reference for k in agent.neighborhoods_])
+    if (references >= 0).all():  # of a linked system only the last neighborhood has one
+        neighborhoods["reference"] = references + first_state
+    report: dict[str, Any] = {
+        "gain": gain,
+        "main_reference": agent.main_reference_,
+        "neighborhoods": neighborhoods,
+        "states": states,
+    }
+    if chain is not None:
+        gain["exact"] = chain.gain
+        recurrent = np.isin(np.arange(chain.n_states), chain.recurrent_states)
+        states["class"] = np.where(recurrent, "recurrent", "transient")
+        states["exact"] = chain.relative_value(agent.main_reference_ - first_state)
+        states["error"] = estimated - states["exact"]
+        report |= total_errors(agent, chain, first_state)
+    return report
+
+
+def total_errors(agent: SeminormLSTDAgent, chain: MarkovChain, first_state: int) -> dict[str, Any]:
+    """Return both errors summed over all timesteps, or the reason why they are left out."""
+    features, t_max = table_of(agent), agent.counts.t_max
+    needed, free = error_bytes(chain, features.shape[1], t_max), available_memory()
+    if needed > free / 2:
+        reason = f"they would take {with_unit(needed)} of memory, and {with_unit(free)} are free"
+        return {"totals_left_out": reason}
+    errors = StepwiseErrors(chain, features, full_distributions(chain, t_max))
+    found = PiecewiseValues.of(agent, chain.n_states, first_state)
+    rems, repb = float(errors.rems(found).sum()), float(errors.repb(found).sum())
+    return {"total_rems": rems, "total_repb": repb}
+
+
+def error_bytes(chain: MarkovChain, d: int, t_max: int) -> int:
+    """Return about how many bytes `StepwiseErrors` takes for d features.
+
+    It has arrays over states for every timestep, and a matrix of the features for each timestep
+    until the chain has settled, by about twice its mixing time.
+    """
     try:
-        with hinting_at_restart():
-            check_cost(envs, policy, args.trials, t_max, args.max_minutes, quiet=args.quiet)
-            agent.collect(envs, policy, args.trials, t_max, seed=args.seed, progress=not args.quiet)
-    except KeyboardInterrupt as interrupt:
-        status = interrupted_status(interrupt)
-        told = f"{agent.n_trials} trials" if agent.n_trials else "no trial has"
-        say(f"interrupted: {told} finished")
-    finally:
-        envs.close()
-        if (
-            args.save
-            and agent.n_trials
-            and not saved(agent.save, samples_path(args.save), "the samples are")
-        ):
-            status = 1
-    return status
+        settled = min(t_max, 2 * chain.mixing_time())
+    except UnichainError:
+        settled = t_max
+    return 8 * (4 * (t_max + 1) * chain.n_states + 2 * (settled + 1) * d * (d + 1))
 
 
-def samples_path(save: Path) -> Path:
-    """Return where the samples go: beside the results."""
-    return save.with_suffix(".samples.npz")
+def as_text(report: dict[str, Any]) -> str:
+    """Return the report as text for people."""
+    names = {name: name for name in ("state", "class", "visits", "estimated")}
+    names |= {"standard_error": "±", "exact": "exact", "error": "error"}
+    states = report["states"]
+    lines = [
+        f"{report['env_id']}: {report['n_trials']} trials of timesteps 0 to {report['t_max']}",
+        "",
+        "gain " + ", ".join(f"{name} {value:.6f}" for name, value in report["gain"].items()),
+        "",
+        "timestep neighborhoods",
+        table(report["neighborhoods"]),
+        "",
+        f"relative value of each state to state {report['main_reference']}",
+        table({head: states[name] for name, head in names.items() if name in states}),
+    ]
+    if "total_rems" in report:
+        totals = f"total rems {report['total_rems']:.4g}, total repb {report['total_repb']:.4g}"
+        lines += ["", totals]
+    if "totals_left_out" in report:
+        lines += ["", f"total rems and repb left out: {report['totals_left_out']}"]
+    return "\n".join(lines)
+
+
+def table(columns: dict[str, np.ndarray[Any, Any]]) -> str:
+    """Return columns as right-aligned text under their names; NaN, which is unknown, as a dash."""
+    cells = [[name, *map(_cell, column.tolist())] for name, column in columns.items()]
+    padded = [[cell.rjust(max(map(len, column))) for cell in column] for column in cells]
+    return "\n".join("  ".join(row) for row in zip(*padded, strict=True))
+
+
+def _cell(value: Any) -> str:
+    if not isinstance(value, float):
+        return str(value)
+    text = "-" if np.isnan(value) else f"{value:.4f}"
+    return text[1:] if text == "-0.0000" else text
+
+
+def as_arrays(
+    report: dict[str, Any], agent: SeminormLSTDAgent, policy: np.ndarray[Any, Any]
+) -> bytes:
+    """Return report, policy, features and weights as a .npz file of plain arrays (no pickle)."""
+    arrays: dict[str, Any] = {}
+    for name, value in report.items():
+        if isinstance(value, dict):
+            arrays |= {f"{name}_{part}": array for part, array in value.items()}
+        else:
+            arrays[name] = value
+    content = BytesIO()
+    np.savez(
+        content,
+        **arrays,
+        policy=policy,
+        features=table_of(agent),
+        weights=np.stack([each.weights for each in agent.neighborhoods_]),
+        offsets=np.array([each.offset for each in agent.neighborhoods_]),
+        occupancy=visits_of(agent.counts).toarray() / agent.n_trials,
+    )
+    return content.getvalue()
+
+
+@styled
+def draw_report(report: dict[str, Any], agent: SeminormLSTDAgent) -> Figure:
+    """Draw estimated against exact values by state, and occupancy over time with the anchors."""
+    states = report["states"]
+    state, title = states["state"], f"Value relative to state {report['main_reference']}"
+    figure = new_figure(WIDTH, 7.5)
+    figure.suptitle(f"{report['env_id']}, {report['n_trials']:,} trials")
+    values, times = figure.subplots(2, 1)
+    if "exact" in states:
+        values.plot(state, states["exact"], "o", ms=8, mfc="none", color=COLORS[-1], label="exact")
+    values.plot(state, states["estimated"], ".", color=COLORS[1], label="estimated")
+    values.set(xlabel="state", ylabel="value (in units of reward)", title=title)
+    values.legend()
+    times.set_title("Occupancy")
+    occupancy = visits_of(agent.counts).toarray() / agent.n_trials
+    bounds = np.append(state, state[-1] + 1) - 0.5
+    draw_occupancy(times, occupancy, bounds, report["neighborhoods"]["anchor"], "state")
+    return figure
 
 
 def command_line(prog: str | None = None) -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    parser = new_parser(prog, __doc__, _EXAMPLES)
-    add_environment_argument(parser)
+    parser = running.new_parser(prog, __doc__, _EXAMPLES)
+    running.add_environment_argument(parser)
     add = parser.add_argument
     add(
         "--policy",
@@ -153,30 +276,9 @@ def command_line(prog: str | None = None) -> argparse.ArgumentParser:
         "the exact model; or a .npy or .json file of an action for each state, or of action "
         "probabilities, a row for each state",
     )
-    add("--trials", type=at_least(1), default=10_000, metavar="N", help="default: 10000")
-    add(
-        "--t-max",
-        type=at_least(0),
-        metavar="T",
-        help="last timestep of a trial (default: ten times the exact mixing time)",
-    )
-    add_system_arguments(parser)
-    add_trial_arguments(parser, "what", "values and errors")
-    add(
-        "--save",
-        type=Path,
-        metavar="FILE.npz",
-        help="write results, policy and weights; FILE.samples.npz, written before the fit, is the "
-        "agent with its samples (SeminormLSTDAgent.load)",
-    )
-    add_output_arguments(parser, "values, and occupancy over time", "tables")
-    add_quiet_argument(parser)
-    return parser
-
-
-def add_system_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what is fitted: --features, --n-anchors, --reference and --calibration."""
-    add = parser.add_argument
+    add("--trials", type=running.at_least(1), default=10_000, metavar="N", help="default: 10000")
+    told = "last timestep of a trial (default: ten times the exact mixing time)"
+    add("--t-max", type=running.at_least(0), metavar="T", help=told)
     add(
         "--features",
         default="one-hot",
@@ -192,31 +294,27 @@ def add_system_arguments(parser: argparse.ArgumentParser) -> None:
         help="wanted number of neighborhoods, at most (default: 2); as many as predict held-out "
         "trials best; or one for each timestep",
     )
+    rules = ["occupancy", "most_common"]
+    told = "rule for reference states (default: occupancy; the paper's is most_common)"
+    add("--reference", choices=rules, default="occupancy", help=told)
+    ways = ["linked", "references"]
+    told = "solve the system backwards in time (default), or link it by reference states"
+    add("--calibration", choices=ways, default="linked", help=told)
+    running.add_trial_arguments(parser, "what", "values and errors")
     add(
-        "--reference",
-        choices=["occupancy", "most_common"],
-        default="occupancy",
-        help="rule for reference states (default: occupancy; the paper's is most_common)",
+        "--save",
+        type=Path,
+        metavar="FILE.npz",
+        help="write results, policy and weights; FILE.samples.npz, written before the fit, is the "
+        "agent with its samples (SeminormLSTDAgent.load)",
     )
-    add(
-        "--calibration",
-        choices=["linked", "references"],
-        default="linked",
-        help="solve the system backwards in time (default), or link it by reference states",
-    )
+    running.add_output_arguments(parser, "values, and occupancy over time", "tables")
+    running.add_quiet_argument(parser)
+    return parser
 
 
 def anchor_number(text: str) -> int | Literal["auto"] | None:
     """Read ``--n-anchors``: a number, "auto", or None for stepwise."""
     if text == "auto":
         return "auto"
-    return None if text == "stepwise" else at_least(1)(text)
-
-
-def check_destinations(args: argparse.Namespace) -> None:
-    """Raise, before the work begins, the error that writing its result would meet."""
-    if args.save:
-        check_writable(args.save)
-        check_writable(samples_path(args.save))
-    if args.plot:
-        check_picture(args.plot)
+    return None if text == "stepwise" else running.at_least(1)(text)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -28,30 +28,13 @@ from lstd_agent import (
     RandomFourier,
     Standardized,
 )
-from lstd_agent.commands.arguments import (
-    add_environment_argument,
-    add_output_arguments,
-    add_quiet_argument,
-    add_trial_arguments,
-    new_parser,
-    read_arguments,
-)
-from lstd_agent.commands.optimal import Optimum
-from lstd_agent.commands.outputs import as_json, check_picture, check_writable, put_out, saved
-from lstd_agent.commands.running import MOST_FEATURES, at_least, interrupted_status, run, say
-from lstd_agent.commands.trial_inputs import (
-    check_cost,
-    default_t_max,
-    hinting_at_restart,
-    make_copies,
-    model_or_hint,
-    named_number,
-)
+from lstd_agent.commands import outputs, running, trial_inputs
 from lstd_agent.environments import find_id
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.figure_style import picture
-from lstd_agent.results import one_line, provenance
+from lstd_agent.results import provenance
 from unichain_gym import TabularMDP
+from unichain_gym.errors import UnichainError
+from unichain_gym.optimal import OptimalPolicy
 
 _EXAMPLES = """examples:
   unichain improve h36c
@@ -64,68 +47,74 @@ _HEADER = "iteration    timesteps         gain   start value  changes"
 
 def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
     """Parse the command line, search, and show the result; return the exit status."""
-    args = read_arguments(command_line(prog), argv, prog or "improve_policy.py")
-    return run(lambda: improve(args))
+    args = running.read_arguments(command_line(prog), argv, prog or "improve_policy.py")
+    return running.run(lambda: improve(args))
 
 
 def improve(args: argparse.Namespace) -> int:
     """Search, and put the result where the arguments ask for it."""
-    check_destinations(args)
-    env_id = find_id(args.env_id)
-    with closing(gym.make(env_id)) as env:
-        mdp = model_or_hint(env, args.restart)
+    if args.resume and (args.save is None or not args.save.is_file()):
+        raise InvalidInputError("--resume needs the file of a search: name it with --save")
+    outputs.check_destinations(args.plot, args.save)
+    args.registered_id = find_id(args.env_id)
+    with closing(gym.make(args.registered_id)) as env:
+        mdp = trial_inputs.model_or_hint(env, args.restart)
         space = env.observation_space
         features = None if args.features is None else read_features(args, space)
     t_max = args.t_max if args.t_max is not None else _t_max_of(mdp)
-    optimum = None if mdp is None or args.no_exact else Optimum(mdp)
+    best = None if mdp is None or args.no_exact else trial_inputs.best_policy(mdp)
     status = 0
-    with closing(make_copies(env_id, args.trials, t_max, args.restart, mdp, n_rounds=1)) as envs:
+    with closing(trial_inputs.make_copies(args, t_max, mdp, n_rounds=1)) as envs:
         search = make_search(args, envs, t_max, features)
-        if isinstance(space, gym.spaces.Discrete) and isinstance(
-            envs.single_action_space, gym.spaces.Discrete
-        ):
-            first = np.zeros((int(space.n), int(envs.single_action_space.n)))
+        actions = envs.single_action_space
+        if isinstance(space, gym.spaces.Discrete) and isinstance(actions, gym.spaces.Discrete):
+            first = np.zeros((int(space.n), int(actions.n)))
             first[:, 0] = 1.0  # always the first action
             if mdp is None or bool(mdp.allowed_actions[:, 0].all()):
-                check_cost(envs, first, args.trials, t_max, args.max_minutes, quiet=args.quiet)
+                trial_inputs.check_cost(args, envs, first, t_max)
         try:
-            with hinting_at_restart():
+            with trial_inputs.hinting_at_restart():
                 status = iterate(args, search)
         except KeyboardInterrupt as interrupt:
-            status = interrupted_status(interrupt)
+            status = running.interrupted_status(interrupt)
             if not search.iterations:
-                say("interrupted: no iteration has finished")
+                running.say("interrupted: no iteration has finished")
                 return status
-            say(f"interrupted: {len(search.iterations)} iterations finished")
-    report = make_report(args, search, t_max, optimum)
-    contents = {}
-    if args.plot:
-        figure = search.plot(None if optimum is None else (optimum.gain, optimum.start_value))
-        origin = one_line(report["provenance"])
-        contents[args.plot] = picture(figure, args.plot.suffix, origin)
-    put_out(as_json(report) if args.json else as_text(report), contents)
+            running.say(f"interrupted: {len(search.iterations)} iterations finished")
+    policy: Any = search.policy_
+    is_table = not callable(policy)
+    exact = None
+    if mdp is not None and best is not None and is_table:
+        exact = exact_figures(mdp, best, policy - int(search.env.single_action_space.start))  # type: ignore[union-attr]
+    report = {
+        "env_id": args.env_id,
+        "t_max": t_max,
+        "n_trials": args.trials,
+        "seed": args.seed,
+        "converged": search.converged,
+        "account": search.summary().splitlines(),
+        "iterations": [asdict(each) for each in search.iterations],
+        "policy": policy.tolist() if is_table else None,
+        "exact": exact,
+        "provenance": provenance(args.argv, seed=args.seed),
+    }
+    optimum = None if mdp is None or best is None else optimum_of(mdp, best)
+    outputs.put_report(args, report, as_text(report), lambda: search.plot(optimum))
     return status
 
 
 def make_search(args: argparse.Namespace, envs: Any, t_max: int, features: Any) -> PolicyIteration:
     """Return a search, or the one to go on with."""
-    if args.resume:
-        search = PolicyIteration.load(args.save, envs, features=features)
-        if (search.t_max, search.n_trials) != (t_max, args.trials):
-            raise InvalidInputError(
-                f"the search in {args.save} has --t-max {search.t_max} --trials "
-                f"{search.n_trials}: go on with these"
-            )
-        return search
-    return PolicyIteration(
-        envs,
-        t_max,
-        args.trials,
-        explore=args.explore,
-        features=features,
-        n_errors=args.n_errors,
-        seed=args.seed,
-    )
+    if not args.resume:
+        numbers = {"explore": args.explore, "n_errors": args.n_errors, "seed": args.seed}
+        return PolicyIteration(envs, t_max, args.trials, features=features, **numbers)
+    search = PolicyIteration.load(args.save, envs, features=features)
+    if (search.t_max, search.n_trials) != (t_max, args.trials):
+        raise InvalidInputError(
+            f"the search in {args.save} has --t-max {search.t_max} --trials "
+            f"{search.n_trials}: go on with these"
+        )
+    return search
 
 
 def iterate(args: argparse.Namespace, search: PolicyIteration) -> int:
@@ -138,7 +127,7 @@ def iterate(args: argparse.Namespace, search: PolicyIteration) -> int:
     while not search.converged and len(search.iterations) < args.iterations:
         done = search.iterate(progress=False if args.quiet else None)
         if args.save:
-            status = 0 if saved(search.save, args.save, "the search is") else 1
+            status = 0 if outputs.saved(search.save, args.save, "the search is") else 1
         if shows:
             print(_line(done), flush=True)
     return status
@@ -151,27 +140,32 @@ def _line(each: Iteration) -> str:
     )
 
 
-def make_report(
-    args: argparse.Namespace, search: PolicyIteration, t_max: int, optimum: Optimum | None
-) -> dict[str, Any]:
-    """Return the result."""
-    policy: Any = search.policy_
-    is_table = not callable(policy)
-    exact = None
-    if optimum is not None and is_table:
-        first = int(search.env.single_action_space.start)  # type: ignore[union-attr]
-        exact = optimum.of(policy - first)
+def optimum_of(mdp: TabularMDP, best: OptimalPolicy) -> tuple[float, float]:
+    """Return the largest gain of the start and, with that, its largest bias.
+
+    If steps take time, the bias is the one of a gain-optimal policy.
+    """
+    start = mdp.initial_distribution
+    return float(start @ best.gain), float(start @ best.bias)
+
+
+def exact_figures(mdp: TabularMDP, best: OptimalPolicy, policy: Any) -> dict[str, Any]:
+    """Return exact figures of a policy, given by the action (from 0) of each state."""
+    states = np.arange(mdp.n_states)
+    allowed = mdp.allowed_actions
+    actions = np.where(allowed[states, policy], policy, np.argmax(allowed, axis=1))
+    gain: float | None = None
+    start: float | None = None
+    with suppress(UnichainError):  # a policy of several recurrent classes has no one gain
+        chain = mdp.induce(actions)
+        gain, start = chain.gain, float(mdp.initial_distribution @ chain.bias)
+    optimal_gain, optimal_start = optimum_of(mdp, best)
     return {
-        "env_id": args.env_id,
-        "t_max": t_max,
-        "n_trials": args.trials,
-        "seed": args.seed,
-        "converged": search.converged,
-        "account": search.summary().splitlines(),
-        "iterations": [asdict(each) for each in search.iterations],
-        "policy": policy.tolist() if is_table else None,
-        "exact": exact,
-        "provenance": provenance(args.argv, seed=args.seed),
+        "exact_gain": gain,
+        "exact_start_value": start,
+        "optimal_gain": optimal_gain,
+        "optimal_start_value": optimal_start,
+        "n_optimal_actions": int(best.optimal_actions[states, actions].sum()),
     }
 
 
@@ -205,14 +199,16 @@ def as_text(report: dict[str, Any]) -> str:
 def _t_max_of(mdp: TabularMDP | None) -> int:
     """Return ten times the mixing time of the policy that takes all actions alike."""
     if mdp is None:
-        return default_t_max(None)
+        return trial_inputs.default_t_max(None)
     allowed = mdp.allowed_actions.astype(np.float64)
-    return default_t_max(mdp.induce(allowed / allowed.sum(axis=1, keepdims=True)))
+    return trial_inputs.default_t_max(mdp.induce(allowed / allowed.sum(axis=1, keepdims=True)))
 
 
 def read_features(args: argparse.Namespace, space: gym.Space[Any]) -> Any:
     """Return the features that ``--features`` names, for vectors of a space."""
-    n = named_number("--features NAME:N", args.features, at_least(1, MOST_FEATURES))
+    n = trial_inputs.named_number(
+        "--features NAME:N", args.features, running.at_least(1, running.MOST_FEATURES)
+    )
     name = args.features.partition(":")[0]
     if name == "grid":
         if not isinstance(space, gym.spaces.Box) or not space.is_bounded():
@@ -232,18 +228,30 @@ def read_features(args: argparse.Namespace, space: gym.Space[Any]) -> Any:
 
 def command_line(prog: str | None = None) -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    parser = new_parser(prog, __doc__, _EXAMPLES)
-    add_environment_argument(parser)
+    parser = running.new_parser(prog, __doc__, _EXAMPLES)
+    running.add_environment_argument(parser)
     add = parser.add_argument
-    add("--trials", type=at_least(2), default=2000, metavar="N", help="an iteration; default: 2000")
+    add(
+        "--trials",
+        type=running.at_least(2),
+        default=2000,
+        metavar="N",
+        help="an iteration; default: 2000",
+    )
     add(
         "--t-max",
-        type=at_least(1),
+        type=running.at_least(1),
         metavar="T",
         help="last timestep of a trial (default: ten times the exact mixing time of the policy "
         "that takes all actions alike)",
     )
-    add("--iterations", type=at_least(1), default=20, metavar="N", help="at most; default: 20")
+    add(
+        "--iterations",
+        type=running.at_least(1),
+        default=20,
+        metavar="N",
+        help="at most; default: 20",
+    )
     add(
         "--explore",
         type=exploration,
@@ -252,29 +260,20 @@ def command_line(prog: str | None = None) -> argparse.ArgumentParser:
         help="exploratory actions in the first half of a trial: so many (an integer, default: 1), "
         "or with this probability at each timestep (a number with a point)",
     )
-    add(
-        "--n-errors",
-        type=float,
-        default=1.0,
-        metavar="Z",
-        help="by how many standard errors an action must be better (default: 1)",
-    )
+    told = "by how many standard errors an action must be better (default: 1)"
+    add("--n-errors", type=float, default=1.0, metavar="Z", help=told)
     add(
         "--features",
         metavar="grid:N|fourier:N|polynomial:N",
         help="of observations that cannot be counted: N bumps a dimension of a bounded box, N "
         "random cosines, or monomials up to degree N of standardized components",
     )
-    add_trial_arguments(parser, "if an iteration", "figures")
-    add(
-        "--save",
-        type=Path,
-        metavar="FILE.npz",
-        help="write the search, after each iteration (PolicyIteration.load)",
-    )
+    running.add_trial_arguments(parser, "if an iteration", "figures")
+    told = "write the search, after each iteration (PolicyIteration.load)"
+    add("--save", type=Path, metavar="FILE.npz", help=told)
     add("--resume", action="store_true", help="go on with the search in the file of --save")
-    add_output_arguments(parser, "gain, start value and changes", "tables")
-    add_quiet_argument(parser)
+    running.add_output_arguments(parser, "gain, start value and changes", "tables")
+    running.add_quiet_argument(parser)
     return parser
 
 
@@ -284,13 +283,3 @@ def exploration(text: str) -> int | float:
         return int(text) if text.lstrip("+-").isdigit() else float(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"needs a number; got {text!r}") from None
-
-
-def check_destinations(args: argparse.Namespace) -> None:
-    """Raise, before the work begins, the error that writing its result would meet."""
-    if args.resume and (args.save is None or not args.save.is_file()):
-        raise InvalidInputError("--resume needs the file of a search: name it with --save")
-    if args.save:
-        check_writable(args.save)
-    if args.plot:
-        check_picture(args.plot)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from lstd_agent.commands.arguments import new_parser
-from lstd_agent.commands.running import run
+from lstd_agent.commands.running import new_parser, run
 from unichain_gym import make_mdp
 from unichain_gym.streams import MNEMONICS
 

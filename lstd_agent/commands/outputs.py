@@ -18,20 +18,24 @@ from typing import Any
 import numpy as np
 
 from lstd_agent.commands.running import say
-from lstd_agent.drafts import write_draft
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.figure_style import new_figure, picture
+from lstd_agent.packing import write_draft
 from lstd_agent.results import Row, WorkerError, one_line, provenance
 
 
-def check_writable(path: Path) -> None:
-    """Raise, before any work, the error that writing a file would meet.
+def check_destinations(picture_at: Path | None, file: Path | None = None) -> None:
+    """Raise, before the work begins, the error that writing a picture or a file would meet."""
+    if file:
+        check_writable(file)
+    if picture_at:
+        if picture_at.suffix[1:] not in new_figure(1.0, 1.0).canvas.get_supported_filetypes():
+            raise InvalidInputError(f"cannot draw {picture_at}: name a .png, .pdf or .svg file")
+        check_writable(picture_at)
 
-    Raises
-    ------
-    InvalidInputError
-        With the reason.
-    """
+
+def check_writable(path: Path) -> None:
+    """Raise, before any work, the error that writing a file would meet, with its reason."""
     target = Path(os.path.realpath(path))
     try:
         if target.is_dir():
@@ -45,19 +49,6 @@ def check_writable(path: Path) -> None:
         write_draft(target, lambda _: None).unlink()
     except OSError as error:
         raise InvalidInputError(f"cannot write {path}: {error.strerror or error}") from None
-
-
-def check_picture(path: Path) -> None:
-    """Raise, before any work, the error that drawing to a file would meet.
-
-    Raises
-    ------
-    InvalidInputError
-        With the reason.
-    """
-    if path.suffix[1:] not in new_figure(1.0, 1.0).canvas.get_supported_filetypes():
-        raise InvalidInputError(f"cannot draw {path}: name a .png, .pdf or .svg file")
-    check_writable(path)
 
 
 def as_json(report: dict[str, Any]) -> str:
@@ -77,14 +68,22 @@ def as_json(report: dict[str, Any]) -> str:
     return json.dumps(plain(report), allow_nan=False)
 
 
-def put_out(text: str, contents: Mapping[Path, bytes]) -> None:
-    """Print a text and write files: each even if the other fails, as on a full disk.
+def put_report(
+    args: argparse.Namespace,
+    report: dict[str, Any],
+    text: str,
+    draw: Callable[[], Any],
+    files: Mapping[Path, bytes] | None = None,
+) -> None:
+    """Print a report as text or JSON, write files, and draw where ``--plot`` says."""
+    contents = dict(files or {})
+    if args.plot:
+        contents[args.plot] = picture(draw(), args.plot.suffix, one_line(report["provenance"]))
+    put_out(as_json(report) if args.json else text, contents)
 
-    Raises
-    ------
-    OSError
-        If the text or a file could not be written.
-    """
+
+def put_out(text: str, contents: Mapping[Path, bytes]) -> None:
+    """Print a text and write files: each even if the other fails, as on a full disk."""
     try:
         print(text, flush=True)
     finally:
@@ -104,12 +103,8 @@ def saved(save: Callable[[Path], object], path: Path, what: str) -> bool:
 def write_files(contents: Mapping[Path, bytes]) -> None:
     """Write files so that a failure or an interrupt leaves every old one as it was.
 
-    All contents are written beside their targets first and then take their places.
-
-    Raises
-    ------
-    OSError
-        With the name of the file that could not be written.
+    All contents are written beside their targets first and then take their places. An `OSError`
+    names the file that could not be written.
     """
     written: list[tuple[Path, Path]] = []
     try:
@@ -143,7 +138,13 @@ def put_results(
 ) -> None:
     """Print a report, and write texts, figures and rows to ``args.out`` with their provenance."""
     facts = provenance(args.argv, seeds=f"0 to {args.seeds - 1}", code=rows[0]["code"])
-    files = {name: as_bytes(name, content, facts) for name, content in contents.items()}
+    files = {}
+    for name, content in contents.items():
+        if isinstance(content, str):
+            before, after = ("% ", "") if name.endswith(".tex") else ("<!-- ", " -->")
+            files[name] = f"{before}{one_line(facts)}{after}\n\n{content}".encode()
+        else:
+            files[name] = picture(content, Path(name).suffix, one_line(facts))
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, fieldnames=list(rows[0]))
     writer.writeheader()
@@ -151,15 +152,6 @@ def put_results(
     files[f"{rows_name}.csv"] = text.getvalue().encode()
     files["provenance.json"] = (json.dumps(facts, indent=1) + "\n").encode()
     put_out(report, {args.out / name: content for name, content in files.items()})
-
-
-def as_bytes(name: str, content: Any, facts: Mapping[str, Any]) -> bytes:
-    """Return a text or a figure as the content of a file that holds its provenance."""
-    suffix = Path(name).suffix
-    if not isinstance(content, str):
-        return picture(content, suffix, one_line(facts))
-    before, after = {".tex": ("% ", "")}.get(suffix, ("<!-- ", " -->"))
-    return f"{before}{one_line(facts)}{after}\n\n{content}".encode()
 
 
 @contextmanager

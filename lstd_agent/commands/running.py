@@ -1,4 +1,4 @@
-"""What all commands share: exit statuses, one-line errors, signals, and a stdout that may break.
+"""What all commands share: arguments, exit statuses, one-line errors, signals, a broken stdout.
 
 Status 0 is success, 1 what the machine could not do (disk, memory, workers), 2 what was asked for
 and is impossible, 130 Ctrl-C, 143 SIGTERM, 141 a reader of stdout that has gone.
@@ -12,8 +12,9 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NoReturn
 
 import gymnasium as gym
@@ -23,7 +24,7 @@ from lstd_agent.results import WorkerError
 from unichain_gym.errors import UnichainError
 
 MOST_TRIALS, MOST_FEATURES = 10**12, 10**6
-"""No machine has memory for more. What takes far more than memory fails unpredictably."""
+"""Larger numbers are refused: no machine has memory for them."""
 
 
 class Terminated(KeyboardInterrupt):
@@ -102,6 +103,23 @@ def _forget_stdout() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def new_parser(
+    prog: str | None, description: str | None, epilog: str | None = None
+) -> argparse.ArgumentParser:
+    """Return a parser that shows texts as they are written."""
+    shape = argparse.RawDescriptionHelpFormatter
+    return argparse.ArgumentParser(prog, None, description, epilog, formatter_class=shape)
+
+
+def read_arguments(
+    parser: argparse.ArgumentParser, argv: Sequence[str] | None, called: str
+) -> argparse.Namespace:
+    """Return the arguments of the command line, with the line itself as ``argv``."""
+    args = parser.parse_args(argv)
+    args.argv = [called, *(sys.argv[1:] if argv is None else argv)]
+    return args
+
+
 def at_least(smallest: int, largest: int | None = None) -> Callable[[str], int]:
     """Return a converter of command-line text into integers in a range."""
 
@@ -116,3 +134,56 @@ def at_least(smallest: int, largest: int | None = None) -> Callable[[str], int]:
         return value
 
     return number
+
+
+def subset(name: str, choices: Sequence[Any], what: str = "") -> dict[str, Any]:
+    """Return how an argument takes some of the choices: by default all of them."""
+    told = f"{what}among {', '.join(map(str, choices))} (all)"
+    how = {"nargs": "+", "type": type(choices[0]), "choices": choices, "default": list(choices)}
+    return {**how, "metavar": name, "help": told}
+
+
+def add_environment_argument(parser: argparse.ArgumentParser) -> None:
+    """Add the id of the environment."""
+    told = "Gymnasium id, mnemonic (h36c), or module:id to import a module that registers it"
+    parser.add_argument("env_id", help=told)
+
+
+def add_trial_arguments(parser: argparse.ArgumentParser, work: str, exact: str) -> None:
+    """Add --restart, --seed, --max-minutes (for some work), and --no-exact (of exact figures)."""
+    add = parser.add_argument
+    told = "start again where the environment terminates, which makes it continuing"
+    add("--restart", action="store_true", help=told)
+    add("--seed", type=at_least(0), default=0, metavar="SEED", help="default: 0")
+    told = f"refuse to begin {work} will take longer (default: 15)"
+    add("--max-minutes", type=float, default=15.0, metavar="M", help=told)
+    add("--no-exact", action="store_true", help=f"leave out exact {exact}")
+
+
+def add_output_arguments(parser: argparse.ArgumentParser, drawn: str, printed: str) -> None:
+    """Add --plot and --json."""
+    parser.add_argument("--plot", type=Path, metavar="FILE.png", help=f"draw {drawn}")
+    told = f"print one JSON document instead of {printed}"
+    parser.add_argument("--json", action="store_true", help=told)
+
+
+def add_quiet_argument(parser: argparse.ArgumentParser) -> None:
+    """Add --quiet."""
+    parser.add_argument("--quiet", action="store_true", help="show no progress")
+
+
+def add_size_arguments(parser: argparse.ArgumentParser, seeds: int = 20) -> None:
+    """Add --seeds and --workers."""
+    number = at_least(1, 100_000)
+    parser.add_argument("--seeds", type=number, default=seeds, help=f"number of seeds ({seeds})")
+    parser.add_argument("--workers", type=at_least(1, 10_000), default=2, help="processes (2)")
+
+
+def add_run_arguments(parser: argparse.ArgumentParser, default_out: str, seeds: int = 20) -> None:
+    """Add --seeds, --workers, --dask, --out and --quiet."""
+    add_size_arguments(parser, seeds)
+    told = "use the Dask cluster at this address instead"
+    parser.add_argument("--dask", metavar="ADDRESS", help=told)
+    told = f"folder of results ({default_out})"
+    parser.add_argument("--out", type=Path, default=Path(default_out), help=told)
+    add_quiet_argument(parser)

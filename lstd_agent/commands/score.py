@@ -17,9 +17,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lstd_agent.commands.arguments import add_run_arguments, new_parser, read_arguments
-from lstd_agent.commands.outputs import as_json, put_results, rows_kept
-from lstd_agent.commands.running import MOST_TRIALS, at_least, run
+from lstd_agent.commands import outputs, running
 from lstd_agent.environments import import_here
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.problems import ENVIRONMENTS, RHOS
@@ -34,7 +32,7 @@ _EXAMPLE = """examples:
 
 def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
     """Score the methods that the arguments name; return the exit status."""
-    parser = new_parser(prog, __doc__, _EXAMPLE)
+    parser = running.new_parser(prog, __doc__, _EXAMPLE)
     add = parser.add_argument
     add("methods", nargs="*", metavar="MODULE:FUNCTION", help="none: ours only")
     add(
@@ -47,7 +45,7 @@ def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
         help=f"features per state, among {', '.join(map(str, RHOS))} (0.19)",
     )  # fmt: skip
     add(
-        "--trials", type=at_least(1, MOST_TRIALS), default=10_000,
+        "--trials", type=running.at_least(1, running.MOST_TRIALS), default=10_000,
         help="budget of each problem (10,000)",
     )  # fmt: skip
     add(
@@ -55,15 +53,15 @@ def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
         help=f"score these of ours as well, among {', '.join(BUILT_IN)} (all)",
     )  # fmt: skip
     add("--json", action="store_true", help="print one JSON document instead of tables")
-    add_run_arguments(parser, "results/score", 5)
-    args = read_arguments(parser, argv, prog or "score")
-    return run(lambda: conduct(args))
+    running.add_run_arguments(parser, "results/score", 5)
+    args = running.read_arguments(parser, argv, prog or "score")
+    return running.run(lambda: conduct(args))
 
 
 def conduct(args: argparse.Namespace) -> int:
     """Score, write tables and rows, and print the tables."""
     methods = dict(map(_named, args.methods))
-    with rows_kept(args.out / "score_rows.jsonl"), open_executor(args.dask) as executor:
+    with outputs.rows_kept(args.out / "score_rows.jsonl"), open_executor(args.dask) as executor:
         try:
             scores = score(
                 methods,
@@ -81,8 +79,8 @@ def conduct(args: argparse.Namespace) -> int:
             if error.traceback and sys.stderr is not None:
                 print(error.traceback, file=sys.stderr)
             raise
-        shown = as_json(_document(args, scores)) if args.json else str(scores)
-        put_results(args, {"scores.md": str(scores)}, shown, "score_rows", scores.rows)
+        shown = outputs.as_json(_document(args, scores)) if args.json else str(scores)
+        outputs.put_results(args, {"scores.md": str(scores)}, shown, "score_rows", scores.rows)
     if not args.json:
         print(f"Tables and raw rows are in {args.out}{os.sep}")
     return 0

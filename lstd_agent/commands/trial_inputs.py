@@ -21,25 +21,19 @@ from unichain_gym import MarkovChain, TabularMDP, TabularVectorEnv
 from unichain_gym.errors import ConvergenceError, PeriodicChainError
 from unichain_gym.optimal import OptimalPolicy
 
-# Copies that step together: many make NumPy's overhead small; objects cost memory and a reset each.
-# Ctrl-C keeps the trials of finished rounds, so a round must not take long either. Standard errors
-# come from rounds, of which there should be twenty.
+# How many copies step together. Many copies make NumPy's overhead small, but a copy that is an
+# object costs memory and a reset. Ctrl-C keeps the trials of finished rounds, so a round must be
+# short. Standard errors compare rounds: twenty are wanted.
 NATIVE_COPIES = 2000
 SINGLE_COPIES = 32
 N_ROUNDS = 20
 
-# Fewer steps than these are done before their cost could be told.
+# The cost of fewer steps is not measured: they take less time than measuring.
 _CHEAP_STEPS = 300_000
 
 
 def model_or_hint(env: gym.Env[Any, Any], restart: bool) -> TabularMDP | None:
-    """Return the exact model, if there is one.
-
-    Raises
-    ------
-    InvalidInputError
-        If the environment's table says that episodes end, and they are not to start again.
-    """
+    """Return the exact model, if there is one; refuse a table of episodes that are to end."""
     mdp = exact_model(env, "restart" if restart else None)
     if mdp is None and has_table(env):
         name = env.spec.id if env.spec else str(env)
@@ -62,27 +56,25 @@ def hinting_at_restart() -> Iterator[None]:
 
 def read_policy(text: str, env: gym.Env[Any, Any], mdp: TabularMDP | None) -> np.ndarray[Any, Any]:
     """Return actions (S,) or action probabilities (S, A) as ``--policy`` says."""
-    observations, actions = env.observation_space, env.action_space
-    if not isinstance(observations, gym.spaces.Discrete) or not isinstance(
-        actions, gym.spaces.Discrete
-    ):
+    spaces = observations, actions = env.observation_space, env.action_space
+    if not all(isinstance(space, gym.spaces.Discrete) for space in spaces):
         raise InvalidInputError(
             f"observations and actions must be Discrete; got {observations} and {actions}. "
             "Evaluate other spaces in Python, with lstd_agent.SeminormLSTDAgent"
         )
-    S, A = int(observations.n), int(actions.n)
+    S, A, first = int(observations.n), int(actions.n), int(actions.start)  # type: ignore[attr-defined]
     if text == "uniform":
         return np.full((S, A), 1.0 / A)
     if text.startswith("random:"):
         seed = named_number("--policy random:SEED", text, at_least(0))
-        return np.random.default_rng(seed).integers(A, size=S) + int(actions.start)
+        return np.random.default_rng(seed).integers(A, size=S) + first
     if text == "optimal":
         if mdp is None:
             raise InvalidInputError(
                 "--policy optimal needs an exact model, and this environment has none: find a "
                 "policy with unichain improve"
             )
-        return np.asarray(best_policy(mdp).policy) + int(actions.start)
+        return np.asarray(best_policy(mdp).policy) + first
     return _read_array("--policy", text)
 
 
@@ -118,15 +110,12 @@ def _read_array(what: str, name: str) -> np.ndarray[Any, Any]:
     if path.suffix not in (".npy", ".json"):
         raise InvalidInputError(f"{what} needs a keyword or a .npy or .json file; got {name!r}")
     try:
-        array: np.ndarray[Any, Any]
-        if path.suffix == ".npy":
-            array = np.load(path)
-        else:
-            array = np.array(json.loads(path.read_text(encoding="utf-8")))
-    except OSError as error:
-        raise InvalidInputError(f"{what} cannot read {name}: {error.strerror or error}") from None
-    except (ValueError, EOFError) as error:
-        raise InvalidInputError(f"{what} cannot read {name}: {error}") from None
+        is_json = path.suffix == ".json"
+        found = json.loads(path.read_text(encoding="utf-8")) if is_json else np.load(path)
+        array = np.array(found)
+    except (OSError, ValueError, EOFError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InvalidInputError(f"{what} cannot read {name}: {reason}") from None
     if not np.issubdtype(array.dtype, np.number):
         raise InvalidInputError(f"{what} needs an array of numbers; {name} holds {array.dtype}")
     return array
@@ -146,50 +135,38 @@ def default_t_max(chain: MarkovChain | None) -> int:
 
 
 def make_copies(
-    env_id: str,
-    n_trials: int,
-    t_max: int,
-    restart: bool,
-    mdp: TabularMDP | None,
-    n_rounds: int = N_ROUNDS,
+    args: argparse.Namespace, t_max: int, mdp: TabularMDP | None, n_rounds: int = N_ROUNDS
 ) -> gym.vector.VectorEnv[Any, Any, Any]:
     """Make the vector environment to run trials in, at least so many rounds of them.
 
     Episodes that start again are run on the environment's table, if it has one (``mdp``): the law
     of trials is the same, and they take seconds instead of minutes.
     """
-    spec = gym.spec(env_id)
-    native = min(NATIVE_COPIES, -(-n_trials // n_rounds))
-    if restart and mdp is not None:
+    spec = gym.spec(args.registered_id)
+    native = min(NATIVE_COPIES, -(-args.trials // n_rounds))
+    if args.restart and mdp is not None:
         return TabularVectorEnv(mdp, native)
-    single = restart or spec.vector_entry_point is None
+    single = args.restart or spec.vector_entry_point is None
     options: dict[str, Any] = {}
     if spec.max_episode_steps is not None:
         options["max_episode_steps"] = t_max + 1
-    if restart:
+    if args.restart:
         options |= {"vectorization_mode": "sync", "wrappers": [Restart]}
-    return gym.make_vec(
-        env_id, num_envs=min(SINGLE_COPIES, native) if single else native, **options
-    )
+    n_copies = min(SINGLE_COPIES, native) if single else native
+    return gym.make_vec(args.registered_id, num_envs=n_copies, **options)
 
 
 def check_cost(
+    args: argparse.Namespace,
     envs: gym.vector.VectorEnv[Any, Any, Any],
     policy: np.ndarray[Any, Any],
-    n_trials: int,
     t_max: int,
-    max_minutes: float,
-    *,
-    quiet: bool,
 ) -> None:
     """Say how long the trials will take, by the speed of a few timesteps, if it is worth saying.
 
-    Raises
-    ------
-    InvalidInputError
-        If it takes more than ``max_minutes``.
+    More than ``--max-minutes`` are refused.
     """
-    n_steps = n_trials * (t_max + 1)
+    n_steps = args.trials * (t_max + 1)
     if n_steps < _CHEAP_STEPS:
         return
     few = min(t_max, 9)
@@ -198,15 +175,15 @@ def check_cost(
     rate = envs.num_envs * (few + 1) / (time.perf_counter() - start)
     minutes = n_steps / rate / 60.0
     cost = (
-        f"{n_trials:,} trials of {t_max + 1:,} timesteps are {n_steps:.3g} steps, about "
+        f"{args.trials:,} trials of {t_max + 1:,} timesteps are {n_steps:.3g} steps, about "
         f"{_duration(minutes)} at the {rate:.2g} steps a second of this machine"
     )
-    if minutes > max_minutes:
+    if minutes > args.max_minutes:
         raise InvalidInputError(
             f"{cost}: give a smaller --t-max (without it, ten times the mixing time is taken) or "
-            f"fewer --trials, or allow more than {_duration(max_minutes)} with --max-minutes"
+            f"fewer --trials, or allow more than {_duration(args.max_minutes)} with --max-minutes"
         )
-    if minutes > 1.0 and not quiet:
+    if minutes > 1.0 and not args.quiet:
         say(cost)
 
 

@@ -25,13 +25,6 @@ class Kernel:
     width : float or "median"
         Of the Gaussian; ``"median"`` is the median distance between distinct states.
 
-    Methods
-    -------
-    paired(x, y)
-        k between corresponding rows.
-    fit_width(features)
-        This kernel with a number for its width.
-
     Examples
     --------
     >>> from lstd_agent import Kernel
@@ -45,20 +38,20 @@ class Kernel:
     def __post_init__(self) -> None:
         if self.name not in ("gaussian", "dirac"):
             raise InvalidInputError(f"kernel must be 'gaussian' or 'dirac'; got {self.name!r}")
-        number = isinstance(self.width, numbers.Real) and 0.0 < self.width < np.inf
-        if self.width != "median" and not number:
+        if self.width == "median":
+            return
+        if not (isinstance(self.width, numbers.Real) and 0.0 < self.width < np.inf):
             raise InvalidInputError(
                 f"kernel width must be a positive number or 'median'; got {self.width!r}"
             )
-        if number:
-            object.__setattr__(self, "width", float(self.width))
+        object.__setattr__(self, "width", float(self.width))
 
     def __call__(self, x: Rows, y: Rows) -> FloatArray:
         """Return k between every row of x (n, d) and every row of y (m, d), shape (n, m)."""
         return self._of_squared_distance(_exact_squared_distances(x, y))
 
     def paired(self, x: Rows, y: Rows) -> FloatArray:
-        """Return k between corresponding rows of x and y (..., d), shape (...).
+        """Return k between corresponding rows.
 
         Parameters
         ----------
@@ -80,15 +73,11 @@ class Kernel:
         return np.exp(squared, out=squared)
 
     def fit_width(self, features: Rows) -> Kernel:
-        """Return this kernel with a number for its width, measured on features (m, d).
+        """Return this kernel with a number for its width, measured on features.
 
         Parameters
         ----------
         features : ndarray, shape (m, d)
-
-        Returns
-        -------
-        Kernel
         """
         if self.width != "median":
             return self

@@ -1,4 +1,4 @@
-"""Feature rows: dense, or sparse in CSR form where most features are zero."""
+"""Feature rows, dense or sparse (CSR), and the numbers that features are computed from."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from lstd_agent.arrays import FloatArray
@@ -20,45 +20,27 @@ RowsOf = Callable[[NDArray[Any]], Rows]
 
 
 def as_rows(features: Any, n: int) -> Rows:
-    """Return features of n observations, or raise unless they are (n, d) finite real numbers.
+    """Return features of n observations as float64 (n, d), or raise `InvalidInputError`.
 
-    Parameters
-    ----------
-    features : array_like or sparse matrix
-        Sparse ones stay sparse.
-    n : int
-
-    Returns
-    -------
-    ndarray or csr_array of float64, shape (n, d)
-        A copy: what gave them may write its next features into the same array.
-
-    Raises
-    ------
-    InvalidInputError
-        If they are not real numbers, not finite, or of another shape.
+    They must be real and finite. The result is a copy: a function may write its next features
+    into the same array. Sparse features become CSR.
     """
-    if is_sparse(features):
-        if features.ndim != 2:
-            raise _misshapen(features.shape, n)
-        rows: Any = sparse.csr_array(features)
-        values = rows.data
-    else:
-        if type(features).__module__.startswith("torch"):
-            features = features.detach().cpu().numpy()
-        try:
-            rows = np.asarray(features)
-        except (TypeError, ValueError):
-            raise _unreal(features) from None
-        values = rows
-    if np.iscomplexobj(values) or values.dtype.kind not in "fiubO":
-        raise _unreal(features)
+    shaped = f"features must have shape ({n}, d), one row an observation; got "
+    if is_sparse(features) and features.ndim != 2:
+        raise InvalidInputError(f"{shaped}{features.shape}")
+    if type(features).__module__.startswith("torch"):
+        features = features.detach().cpu().numpy()
     try:
+        rows: Any = sparse.csr_array(features) if is_sparse(features) else np.asarray(features)
+        if rows.dtype.kind not in "fiubO":
+            raise TypeError(rows.dtype)
         rows = rows.astype(np.float64)
     except (TypeError, ValueError):
-        raise _unreal(features) from None
+        raise InvalidInputError(
+            f"features must be an array of real numbers; got {features!r}"
+        ) from None
     if rows.ndim != 2 or rows.shape[0] != n or rows.shape[1] == 0:
-        raise _misshapen(rows.shape, n)
+        raise InvalidInputError(f"{shaped}{rows.shape}")
     if not np.isfinite(rows.data if is_sparse(rows) else rows).all():
         row, column = np.argwhere(~np.isfinite(dense(rows)))[0]
         raise InvalidInputError(
@@ -68,7 +50,7 @@ def as_rows(features: Any, n: int) -> Rows:
 
 
 def is_sparse(features: Any) -> bool:
-    """Tell sparse matrices of any format from everything else."""
+    """Whether features are a sparse matrix, of any format."""
     return bool(sparse.issparse(features))
 
 
@@ -103,11 +85,29 @@ def pad_rows(rows: Rows, n: int) -> Rows:
     return np.concatenate((rows, np.zeros(shape)))
 
 
-def _misshapen(shape: tuple[int, ...], n: int) -> InvalidInputError:
-    return InvalidInputError(
-        f"features must have shape ({n}, d), one row an observation; got {shape}"
-    )
+def frozen_array(name: str, values: ArrayLike, hint: str = "") -> FloatArray:
+    """Return finite numbers as a read-only array of their own, or raise `InvalidInputError`."""
+    try:
+        array = np.array(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InvalidInputError(f"{name} must be numbers; got {values!r}") from None
+    if not np.isfinite(array).all():
+        raise InvalidInputError(f"{name} must be finite; got {values!r}{hint}")
+    array.setflags(write=False)
+    return array
 
 
-def _unreal(features: Any) -> InvalidInputError:
-    return InvalidInputError(f"features must be an array of real numbers; got {features!r}")
+def as_vectors(observations: NDArray[np.generic], k: int | None = None) -> FloatArray:
+    """Return observations (n, k), or (n,) of one dimension, as (n, k) numbers.
+
+    Raises `InvalidInputError` if they have another k.
+    """
+    x = np.asarray(observations, dtype=np.float64)
+    if x.ndim == 0:
+        raise InvalidInputError(
+            f"features are of observations (n, k), one a row; got the number {x[()]}"
+        )
+    x = x.reshape(len(x), -1) if len(x) else x.reshape(0, k or 1)
+    if k is not None and x.shape[1] != k:
+        raise InvalidInputError(f"these features are of {k} dimensions; got {x.shape[1]}")
+    return x

@@ -1,8 +1,8 @@
-"""How large features are, and how far they vary: what of them a fit cannot see.
+"""Sizes of features, and how far features vary.
 
-A pseudoinverse takes for zero what is small beside the rest. So a feature that hardly varies
-beside its size counts as a constant, and no residual tells. Features that are constant, zero, or
-of other sizes than the rest do no harm, but are said as well.
+A pseudoinverse treats small numbers beside large ones as zero. So a feature that hardly varies
+beside its size acts as a constant, and no residual shows it. Features that are constant, zero or of
+other sizes than the rest do no harm; they are reported only.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.features.rows import Rows, is_sparse
 
-# What varies less, beside its size, is a constant up to rounding.
+# A smaller variation beside the size is rounding.
 _CONSTANT = 1e-13
 
 _N_NAMED = 8
@@ -24,12 +24,8 @@ _N_NAMED = 8
 class FeatureSizes:
     """Sizes of features over states that were seen.
 
-    Attributes
-    ----------
-    size, spread : ndarray, shape (d,)
-        Largest absolute value, and largest less smallest value.
-    lost : ndarray of int
-        Features whose variation is too small, beside their size, to be seen by the fit.
+    ``size`` (d,) is the largest absolute value and ``spread`` (d,) the largest minus the smallest.
+    ``lost`` lists the features that vary too little beside their size for the fit to see it.
 
     Examples
     --------
@@ -44,14 +40,9 @@ class FeatureSizes:
 
     @classmethod
     def of(cls, features: Rows, least: float) -> FeatureSizes:
-        """Return those of features (M, d).
+        """Return the sizes of features (M, d), M >= 1; the fit misses variations below ``least``.
 
-        Parameters
-        ----------
-        features : ndarray or csr_array, shape (M, d)
-            Of at least one state.
-        least : float
-            A smaller variation, beside the feature's size, is not seen.
+        ``least`` is a share of the feature's size.
         """
         highest, lowest = features.max(axis=0), features.min(axis=0)
         if is_sparse(features):
@@ -65,8 +56,7 @@ class FeatureSizes:
         """What is wrong, with what to do; empty where nothing is."""
         if not self.lost.size:
             return ""
-        names = ", ".join(str(i) for i in self.lost[:_N_NAMED])
-        more = self.lost.size - _N_NAMED
+        names, more = ", ".join(map(str, self.lost[:_N_NAMED])), self.lost.size - _N_NAMED
         least = float((self.spread[self.lost] / self.size[self.lost]).min())
         return (
             f"features {names}{f' and {more} more' if more > 0 else ''} vary too little beside "
@@ -76,15 +66,11 @@ class FeatureSizes:
 
     def __str__(self) -> str:
         some = self.size[self.size > 0.0]
-        parts = [f"{self.size.size}"]
-        if some.size:
-            parts.append(f"sizes {some.min():.3g} to {some.max():.3g}")
-        constant = (self.spread <= _CONSTANT * self.size) & (self.size > 0.0)
-        for n, what in (
-            (int(constant.sum()), "constant"),
-            (int((self.size == 0.0).sum()), "always 0"),
-            (self.lost.size, "that hardly varies" if self.lost.size == 1 else "that hardly vary"),
-        ):
-            if n:
-                parts.append(f"{n} {what}")
-        return ", ".join(parts)
+        sizes = f", sizes {some.min():.3g} to {some.max():.3g}" if some.size else ""
+        is_zero = self.size == 0.0
+        kinds = {
+            "constant": int(((self.spread <= _CONSTANT * self.size) & ~is_zero).sum()),
+            "always 0": int(is_zero.sum()),
+            f"that hardly {'varies' if self.lost.size == 1 else 'vary'}": self.lost.size,
+        }
+        return f"{self.size.size}{sizes}" + "".join(f", {n} {k}" for k, n in kinds.items() if n)

@@ -1,24 +1,29 @@
 """State features f(s): tables and functions of observations.
 
-For countable observations features are a table, one row a state. Anything that can fill the
-table will do: the array itself, a builder such as `OneHot` or `GaussianFeatures` that knows
-how to make one for any number of states, a function of observations, or a scikit-learn
-transformer. Vector observations take the last two; `lstd_agent.features.vectors` has some.
+Features of countable observations are a table, one row a state. The agent takes the table itself, a
+builder such as `OneHot` that makes one for any number of states, a function of observations, or a
+scikit-learn transformer. Vector observations take the last two; `lstd_agent.features.vectors` has
+some.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import pickle
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from lstd_agent.arrays import FloatArray
-from lstd_agent.errors import InvalidInputError, check_integer
-from lstd_agent.features.rows import Rows, as_rows
+from lstd_agent.errors import InvalidInputError, NotFittedError, check_integer
+from lstd_agent.features.rows import Rows, as_rows, as_vectors, frozen_array, is_sparse
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 @runtime_checkable
@@ -52,11 +57,6 @@ Features: TypeAlias = (
 class OneHot:
     """One feature a state: every value function is representable.
 
-    Methods
-    -------
-    table(n_states)
-        The features of so many states.
-
     Examples
     --------
     >>> from lstd_agent import OneHot
@@ -65,7 +65,7 @@ class OneHot:
     """
 
     def table(self, n_states: int) -> Rows:
-        """Return the identity matrix, in CSR form.
+        """Return the identity matrix.
 
         Parameters
         ----------
@@ -89,11 +89,6 @@ class GaussianFeatures:
     seed : int
         The same seed gives the same table.
 
-    Methods
-    -------
-    table(n_states)
-        The features of so many states.
-
     Examples
     --------
     >>> from lstd_agent import GaussianFeatures
@@ -109,7 +104,7 @@ class GaussianFeatures:
         check_integer("seed", self.seed, 0)
 
     def table(self, n_states: int) -> FloatArray:
-        """Draw the features (n_states, d).
+        """Draw the features.
 
         Parameters
         ----------
@@ -124,31 +119,100 @@ class GaussianFeatures:
 
 
 def is_table(features: Features) -> bool:
-    """Tell a table, one row a state, from everything that makes features."""
+    """Whether features are a table, one row a state, and not something that makes features."""
     return not (isinstance(features, TableBuilder | Transformer) or callable(features))
 
 
-def feature_table(features: Features, observations: NDArray[np.generic]) -> Rows:
-    """Return the features of all observations that there are, a row each.
+@dataclass(frozen=True, eq=False)
+class Standardized:
+    """Features f((s - mean) / deviation), with mean and deviation of the samples.
+
+    An agent measures both on its trials when it first needs features, and keeps them from then on,
+    in its files too. In a small space whose observations are counted, each counts once.
 
     Parameters
     ----------
-    features : Features
-        A table, a builder, a function of observations, or a transformer of them as (S, k).
-    observations : ndarray, shape (S,) or (S, k)
+    features : callable or transformer
+        Of standardized observations (n, k).
+    mean, deviation : array_like, shape (k,), optional
+        Where known already. Components that do not vary have a deviation of 1.
 
-    Returns
-    -------
-    ndarray or csr_array, shape (S, d)
-        A copy of a table that was given: writing to that one changes nothing here.
+    Examples
+    --------
+    >>> from lstd_agent import Polynomial, Standardized
+    >>> features = Standardized(Polynomial(1)).measured([[10.0], [30.0]])
+    >>> features(np.array([[40.0]])).tolist()  # 1, and two deviations above the mean
+    [[1.0, 2.0]]
+    """
 
-    Raises
-    ------
-    InvalidInputError
-        If the table has the wrong shape or holds a number that is not finite.
+    features: Any
+    mean: ArrayLike | None = None
+    deviation: ArrayLike | None = None
+
+    def __post_init__(self) -> None:
+        if is_table(self.features) or isinstance(self.features, TableBuilder | type):
+            raise InvalidInputError(
+                "only functions and transformers of observations can be standardized; got "
+                f"{self.features!r}"
+            )
+        if (self.mean is None) != (self.deviation is None):
+            raise InvalidInputError("give both mean and deviation, or none of them")
+        if self.mean is None or self.deviation is None:
+            return
+        mean = np.atleast_1d(frozen_array("mean", self.mean))
+        deviation = np.atleast_1d(frozen_array("deviation", self.deviation))
+        if mean.ndim != 1 or mean.shape != deviation.shape or not (deviation > 0.0).all():
+            raise InvalidInputError(
+                "mean and deviation must be equally long vectors, deviation positive; got "
+                f"{self.mean!r} and {self.deviation!r}"
+            )
+        object.__setattr__(self, "mean", mean)
+        object.__setattr__(self, "deviation", deviation)
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether mean and deviation are known."""
+        return self.mean is not None
+
+    def measured(self, samples: ArrayLike) -> Self:
+        """Return these features with mean and deviation of samples.
+
+        Parameters
+        ----------
+        samples : array_like, shape (m, k)
+            At least one.
+
+        Raises
+        ------
+        InvalidInputError
+            If there is no sample, or a number is not finite.
+        """
+        x = as_vectors(frozen_array("samples", samples))
+        if not len(x):
+            raise InvalidInputError("there are no samples to measure mean and deviation on")
+        deviation = x.std(axis=0)
+        varies = deviation > 1e-12 * np.abs(x).max(axis=0)  # by more than rounding
+        return replace(self, mean=x.mean(axis=0), deviation=np.where(varies, deviation, 1.0))
+
+    def __call__(self, observations: NDArray[np.generic]) -> Any:
+        """Return the features (n, d) of observations (n, k)."""
+        if self.mean is None or self.deviation is None:
+            raise NotFittedError(
+                "mean and deviation are not known yet: collect trials first, or use "
+                "measured(samples)"
+            )
+        mean = np.asarray(self.mean, dtype=np.float64)
+        x = (as_vectors(observations, mean.size) - mean) / np.asarray(self.deviation)
+        return getattr(self.features, "transform", self.features)(x)
+
+
+def feature_table(features: Features, observations: NDArray[np.generic]) -> Rows:
+    """Return features (S, d) of all observations (S,) or (S, k) that there are; a table is copied.
+
+    Raises `InvalidInputError` if they have another shape or a number is not finite.
     """
     n_states = len(observations)
-    table: Any
+    table: Any = features
     if isinstance(features, str | type):
         raise InvalidInputError(
             "features are an array, a function, a transformer or a builder such as OneHot(); got "
@@ -158,23 +222,15 @@ def feature_table(features: Features, observations: NDArray[np.generic]) -> Rows
         table = features.table(n_states)
     elif isinstance(features, Transformer):
         table = features.transform(observations.reshape(n_states, -1))
-    else:
-        table = features(observations) if callable(features) else features
+    elif callable(features):
+        table = features(observations)
     return as_rows(table, n_states)
 
 
 def vector_features(features: Features) -> Callable[[FloatArray], Rows]:
     """Return features of vector observations as a checked function, (n, k) to (n, d).
 
-    Parameters
-    ----------
-    features : Features
-        A function of observations (n, k), or a transformer.
-
-    Raises
-    ------
-    InvalidInputError
-        If the features are a table, or what they return has the wrong shape or is not finite.
+    Raises `InvalidInputError` if they are a table; the function, if its result does not fit.
     """
     if isinstance(features, Transformer):
         return _Checked(features.transform)
@@ -199,7 +255,25 @@ class _Checked:
         if rows.shape[1] != self._d:
             raise InvalidInputError(
                 f"a function of observations returned {self._d} features before, and "
-                f"{rows.shape[1]} of {len(observations)} observations: it must return as many of "
-                "any"
+                f"{rows.shape[1]} of {len(observations)} observations: the number of features "
+                "must not change"
             )
         return rows
+
+
+def same_features(a: Any, b: Any) -> bool:
+    """Whether features, or options, are equal by value; False where that cannot be told."""
+    if a is b:
+        return True
+    if dataclasses.is_dataclass(a) and type(a) is type(b):
+        names = [field.name for field in dataclasses.fields(a)]
+        return all(same_features(getattr(a, name), getattr(b, name)) for name in names)
+    if is_sparse(a) or is_sparse(b):
+        both = is_sparse(a) and is_sparse(b) and a.shape == b.shape
+        return both and (a != b).nnz == 0
+    if isinstance(a, np.ndarray | list | tuple | float | int) and not callable(b):
+        return np.array_equal(np.asarray(a), np.asarray(b))
+    try:
+        return type(a) is type(b) and pickle.dumps(a) == pickle.dumps(b)
+    except (pickle.PicklingError, AttributeError, TypeError):
+        return False

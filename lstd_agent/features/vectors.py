@@ -1,14 +1,14 @@
-"""Features of vector observations: radial basis functions, polynomials, tile coding.
+"""Features of vector observations: bumps, polynomials, tiles, cosines.
 
 Each is a function of observations (n, k), or (n,) for one dimension, that returns (n, d).
-`lstd_agent.features.fourier` has more. Parameters are copied: what becomes of an array that was
-given changes nothing.
+Parameters are copied: a later change of an array that was given changes nothing.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import combinations_with_replacement
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,10 +16,29 @@ from scipy import sparse
 
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError, check_integer
-from lstd_agent.features.parameters import as_vectors, box_bounds, frozen_array
-from lstd_agent.features.rows import squared_distances
+from lstd_agent.features.rows import as_vectors, frozen_array, squared_distances
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 _KMEANS_ITERATIONS = 100
+
+
+def _set(features: Any, **values: Any) -> None:
+    """Set fields of a frozen dataclass."""
+    for name, value in values.items():
+        object.__setattr__(features, name, value)
+
+
+def _box(low: ArrayLike, high: ArrayLike) -> tuple[FloatArray, FloatArray]:
+    """Return the bounds of a box as two vectors (k,), or raise if they do not make one."""
+    hint = ": give the range that the observations really cover"
+    lower, upper = (np.atleast_1d(frozen_array("low and high", b, hint)) for b in (low, high))
+    if lower.shape != upper.shape or lower.ndim != 1 or not (lower < upper).all():
+        raise InvalidInputError(
+            f"low and high must be equally long, and low below high; got {low!r} and {high!r}"
+        )
+    return lower, upper
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,13 +51,6 @@ class RadialBasis:
     width : float or array_like, shape (k,)
         One for each dimension, or the same for all.
 
-    Methods
-    -------
-    grid(low, high, n)
-        Centers n a dimension, evenly over a box.
-    kmeans(samples, n, seed)
-        Centers where observations are.
-
     Examples
     --------
     >>> from lstd_agent import RadialBasis
@@ -50,64 +62,55 @@ class RadialBasis:
     width: ArrayLike
 
     def __post_init__(self) -> None:
-        centers = frozen_array("centers", self.centers)
+        centers, width = frozen_array("centers", self.centers), frozen_array("width", self.width)
         if centers.ndim != 2 or centers.size == 0:
             raise InvalidInputError(
                 f"centers must have shape (d, k), one row a feature; got {centers.shape}"
             )
-        width = frozen_array("width", self.width)
-        if width.shape not in ((), centers.shape[1:]) or not (width > 0.0).all():
+        k = centers.shape[1]
+        if width.shape not in ((), (k,)) or not (width > 0.0).all():
             raise InvalidInputError(
-                f"width must be positive, one number or {centers.shape[1]}; got {self.width!r}"
+                f"width must be positive, one number or {k}; got {self.width!r}"
             )
-        object.__setattr__(self, "centers", centers)
-        object.__setattr__(
-            self, "width", frozen_array("width", np.broadcast_to(width, centers.shape[1:]))
-        )
+        _set(self, centers=centers, width=frozen_array("width", np.broadcast_to(width, (k,))))
 
     @classmethod
-    def grid(cls, low: ArrayLike, high: ArrayLike, n: int) -> RadialBasis:
-        """Place n centers a dimension evenly from ``low`` to ``high``, as wide as they are apart.
+    def grid(cls, low: ArrayLike, high: ArrayLike, n: int) -> Self:
+        """Place n centers a dimension evenly over a box, as wide as they are apart.
 
         Parameters
         ----------
         low, high : array_like, shape (k,)
+            The box.
         n : int
             At least 2; there are n**k features.
-
-        Returns
-        -------
-        RadialBasis
 
         Raises
         ------
         InvalidInputError
             If n is below 2, or an interval is empty.
         """
-        lower, upper = box_bounds(low, high)
+        lower, upper = _box(low, high)
         if check_integer("n", n, 1) < 2:
             raise InvalidInputError(f"a grid needs at least 2 centers a dimension; got {n}")
         axes = np.meshgrid(*np.linspace(lower, upper, n).T, indexing="ij")
         return cls(np.stack(axes, axis=-1).reshape(-1, lower.size), (upper - lower) / (n - 1))
 
     @classmethod
-    def kmeans(cls, samples: ArrayLike, n: int, seed: int = 0) -> RadialBasis:
+    def kmeans(cls, samples: ArrayLike, n: int, seed: int = 0) -> Self:
         """Place n centers where observations are, by the k-means algorithm.
 
-        Dimensions are measured in standard deviations of the samples. All bumps are as wide as
-        centers are apart: the median distance of one to the nearest other.
+        Dimensions are measured in standard deviations of the samples. The width of all bumps is the
+        median distance of a center to the nearest other.
 
         Parameters
         ----------
         samples : array_like, shape (m, k)
-            Observations, of which at least n differ. Two centers at least.
+            Observations; at least n must differ.
         n : int
+            At least 2.
         seed : int
-            Of the choice of the first centers.
-
-        Returns
-        -------
-        RadialBasis
+            Of the first centers.
 
         Raises
         ------
@@ -121,16 +124,13 @@ class RadialBasis:
         x = as_vectors(frozen_array("samples", samples))
         if check_integer("n", n, 1) < 2:
             raise InvalidInputError(f"kmeans needs at least 2 centers; got n={n}")
+        if (n_points := len(np.unique(x, axis=0))) < n:
+            raise InvalidInputError(
+                f"kmeans needs at least as many different samples as centers, {n}; got {n_points}"
+            )
         deviation = x.std(axis=0)
         scale: FloatArray = np.where(deviation > 0.0, deviation, 1.0)
-        points = np.unique(x, axis=0)
-        if len(points) < n:
-            raise InvalidInputError(
-                f"kmeans needs at least as many different samples as centers, {n}; got "
-                f"{len(points)}"
-            )
-        rng = np.random.default_rng(check_integer("seed", seed, 0))
-        centers = _lloyd(x / scale, n, rng)
+        centers = _lloyd(x / scale, n, np.random.default_rng(check_integer("seed", seed, 0)))
         apart = squared_distances(centers, centers)
         np.fill_diagonal(apart, np.inf)
         return cls(centers * scale, scale * np.sqrt(np.median(apart.min(axis=1))))
@@ -152,7 +152,7 @@ class Polynomial:
     degree : int
         At least 0. Of k dimensions there are (k + degree choose degree) features.
     scale : float
-        Observations are divided by it first; about the largest of them keeps powers in range.
+        Divides observations first; about the largest of them keeps powers in range.
 
     Examples
     --------
@@ -218,7 +218,7 @@ class TileCoding:
     n_tilings: int = 8
 
     def __post_init__(self) -> None:
-        low, high = box_bounds(self.low, self.high)
+        low, high = _box(self.low, self.high)
         n_tiles = check_integer("n_tiles", self.n_tiles, 0)
         if n_tiles < 1 or check_integer("n_tilings", self.n_tilings, 0) < 1:
             raise InvalidInputError(
@@ -230,8 +230,7 @@ class TileCoding:
                 f"{self.n_tilings} tilings of {n_tiles + 1} tiles in each of {low.size} "
                 "dimensions are too many features: tile fewer dimensions, or more coarsely"
             )
-        object.__setattr__(self, "low", low)
-        object.__setattr__(self, "high", high)
+        _set(self, low=low, high=high)
 
     def __call__(self, observations: NDArray[np.generic]) -> sparse.csr_array:
         """Return the features (n, d) of observations (n, k), in CSR form."""
@@ -241,11 +240,105 @@ class TileCoding:
         tiling = np.arange(self.n_tilings)
         shift = (tiling[:, None] * (2 * np.arange(k) + 1) / self.n_tilings) % 1.0
         tile: IntArray = np.floor(position[:, None] * self.n_tiles + shift).astype(np.int64)
-        tile = np.minimum(tile, self.n_tiles)
-        index = tiling * side**k + tile @ side ** np.arange(k)
+        index = tiling * side**k + np.minimum(tile, self.n_tiles) @ side ** np.arange(k)
         indptr = np.arange(len(position) + 1) * self.n_tilings
         shape = (len(position), self.n_tilings * side**k)
         return sparse.csr_array((np.ones(index.size), index.ravel(), indptr), shape=shape)
+
+
+@dataclass(frozen=True, eq=False)
+class FourierBasis:
+    """Cosines cos(π c·u) of the place u in [0, 1]^k within a box, for all c in {0 … order}^k.
+
+    Parameters
+    ----------
+    low, high : array_like, shape (k,)
+        The box. Outside of it the cosines go on.
+    order : int
+        At least 0; there are (order + 1)**k features, the constant first.
+
+    Notes
+    -----
+    Source: Konidaris, Osentoski & Thomas (2011), "Value function approximation in reinforcement
+    learning using the Fourier basis".
+
+    Examples
+    --------
+    >>> from lstd_agent import FourierBasis
+    >>> FourierBasis([0.0], [2.0], order=2)(np.array([[0.0], [1.0], [2.0]])).round(6).tolist()
+    [[1.0, 1.0, 1.0], [1.0, 0.0, -1.0], [1.0, -1.0, 1.0]]
+    """
+
+    low: ArrayLike
+    high: ArrayLike
+    order: int = 3
+
+    def __post_init__(self) -> None:
+        low, high = _box(self.low, self.high)
+        if (check_integer("order", self.order, 0) + 1) ** low.size >= 2**31:
+            raise InvalidInputError(
+                f"order {self.order} in {low.size} dimensions gives too many features"
+            )
+        _set(self, low=low, high=high)
+
+    def __call__(self, observations: NDArray[np.generic]) -> FloatArray:
+        """Return the features (n, d) of observations (n, k)."""
+        low, high = np.asarray(self.low), np.asarray(self.high)
+        place = (as_vectors(observations, low.size) - low) / (high - low)
+        axes = np.meshgrid(*[np.arange(self.order + 1)] * low.size, indexing="ij")
+        frequency = np.stack(axes, axis=-1).reshape(-1, low.size)
+        return np.asarray(np.cos(np.pi * place @ frequency.T))
+
+
+@dataclass(frozen=True, eq=False)
+class RandomFourier:
+    """Cosines √(2/d) cos(ω·(s / width) + φ) of random frequencies ω and phases φ.
+
+    Their inner products approximate the Gaussian kernel exp(-‖s - s'‖² / (2 width²)).
+
+    Parameters
+    ----------
+    d : int
+        Number of features.
+    width : float or array_like, shape (k,)
+        One for each dimension, or the same for all.
+    seed : int
+        The same seed gives the same frequencies.
+
+    Notes
+    -----
+    Source: Rahimi & Recht (2007), "Random features for large-scale kernel machines".
+
+    Examples
+    --------
+    >>> from lstd_agent import RandomFourier
+    >>> near = RandomFourier(5000)(np.array([[0.0], [0.5]]))
+    >>> bool(abs(near[0] @ near[1] - np.exp(-0.125)) < 0.05)
+    True
+    """
+
+    d: int
+    width: ArrayLike = 1.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_integer("the number of features d", self.d, 1)
+        check_integer("seed", self.seed, 0)
+        width = frozen_array("width", self.width)
+        if width.ndim > 1 or not width.size or not (width > 0.0).all():
+            raise InvalidInputError(
+                f"width must be positive, one number or one a dimension; got {self.width!r}"
+            )
+        _set(self, width=width)
+
+    def __call__(self, observations: NDArray[np.generic]) -> FloatArray:
+        """Return the features (n, d) of observations (n, k)."""
+        width = np.asarray(self.width)
+        x = as_vectors(observations, width.size if width.ndim else None) / width
+        rng = np.random.default_rng(self.seed)
+        phase = rng.uniform(0.0, 2.0 * np.pi, self.d)
+        frequency = rng.standard_normal((x.shape[1], self.d))
+        return np.asarray(np.sqrt(2.0 / self.d) * np.cos(x @ frequency + phase))
 
 
 def _lloyd(x: FloatArray, n: int, rng: np.random.Generator) -> FloatArray:

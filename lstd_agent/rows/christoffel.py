@@ -2,9 +2,10 @@ r"""The empirical Christoffel function: how many samples tell of an observation.
 
 .. math:: n(x) = \frac{1}{f(x)^T (A^T A)^\dagger f(x)}
 
-is the smallest sum of squares over samples, whose features are the rows of A, of any combination of
-the features that is 1 at x. It is 0 where f(x) is not in the range of Aᵀ: no sample is like x. With
-one-hot features it is the number of visits, so that counts and vectors mean the same.
+A holds the features of the samples. n(x) is the smallest sum of squares over samples of any
+combination of the features that is 1 at x. It is 0 where f(x) is not in the range of Aᵀ: no sample
+is like x. With one-hot features n(x) is the number of visits, so that counts and vectors mean the
+same.
 
 Source: Lasserre & Pauwels (2019), "The empirical Christoffel function with applications in data
 analysis".
@@ -20,10 +21,10 @@ from lstd_agent.arrays import FloatArray
 from lstd_agent.decompositions import svd
 
 MIN_SAMPLES = 10.0
-"""What amounts to fewer samples was not seen."""
+"""An observation was not seen if n is smaller."""
 
 RANGE_TOLERANCE = 1e-3
-"""Features of which a larger part than this is outside the range were not seen."""
+"""Features were not seen if a larger part of them than this is outside the range."""
 
 # Smaller singular values, relative to the largest, are rounding errors.
 _RCOND = 1e-5
@@ -31,15 +32,7 @@ _RCOND = 1e-5
 
 @dataclass(frozen=True, eq=False)
 class Christoffel:
-    """The Christoffel function of rows.
-
-    Attributes
-    ----------
-    inverse : ndarray, shape (p, r)
-        Makes of features what has the squared norm 1/n.
-    basis : ndarray, shape (p, r)
-        Orthonormal, of the range.
-    """
+    """f(x) times ``inverse`` (p, r) has the squared norm 1/n; ``basis`` (p, r) spans the range."""
 
     inverse: FloatArray
     basis: FloatArray

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -10,17 +10,8 @@ from scipy import sparse
 from lstd_agent.arrays import IntArray
 
 
-@dataclass(frozen=True, eq=False)
-class RecurrentClass:
-    """A set of states that was never seen to be left, each of which was seen to be left for it.
-
-    Attributes
-    ----------
-    states : ndarray of int
-    period : int
-    n_transitions : int
-        Between them.
-    """
+class RecurrentClass(NamedTuple):
+    """States that were never seen to be left, and the number of transitions between them."""
 
     states: IntArray
     period: int
@@ -28,7 +19,7 @@ class RecurrentClass:
 
 
 def recurrent_classes(transitions: sparse.csr_array) -> list[RecurrentClass]:
-    """Return the closed classes of a matrix of transition counts, that with most of them first."""
+    """Return the closed classes of a matrix of transition counts, the most visited one first."""
     found = []
     for states in closed_classes(transitions):
         within = transitions[states][:, states]
@@ -37,14 +28,9 @@ def recurrent_classes(transitions: sparse.csr_array) -> list[RecurrentClass]:
 
 
 def closed_classes(transitions: sparse.csr_array) -> list[IntArray]:
-    """Return the classes of states that are never left.
+    """Return the classes of states that are never left, by numbers or frequencies (S, S).
 
-    A state that nothing is known to leave is of no class: its trials were over.
-
-    Parameters
-    ----------
-    transitions : csr_array, shape (S, S)
-        Their numbers, or frequencies.
+    A state without transitions is of no class: its trials were over.
     """
     from scipy.sparse.csgraph import connected_components  # takes long to import
 
@@ -57,7 +43,7 @@ def closed_classes(transitions: sparse.csr_array) -> list[IntArray]:
 
 
 def _period(transitions: sparse.csr_array) -> int:
-    """Return the period of an irreducible matrix: the gcd of what edges are off their levels."""
+    """Return the period of an irreducible matrix: gcd of level(s) + 1 - level(s') over edges."""
     from scipy.sparse.csgraph import breadth_first_order
 
     order, before = breadth_first_order(transitions, 0)

@@ -1,13 +1,13 @@
 r"""Factors of runs of timesteps: the little that stands for all of their rows.
 
 With A the root-weighted features of all rows of a run and L an orthonormal basis of A's range, a
-seminorm minimizer (Thm ``epb_minimizer``) sees nothing but :math:`L^T [\,A \;|\; B \;|\; c\,]`. B
+seminorm minimizer (Thm ``epb_minimizer``) needs nothing but :math:`L^T [\,A \;|\; B \;|\; c\,]`. B
 is A less the features that are expected next, or less the unknown part of a target, subtracted
 before anything else is done. c holds numbers: of single steps, rewards and durations.
 
 A factor keeps at most p rows with the same products, p being the number of features. Factors of
 runs and of groups of trials stack: windows, the gain, mean features, and all of these without a
-group of trials follow from small factors. Of many features of trials it keeps the products
+group of trials follow from small factors. Of many features of trials a factor keeps the products
 :math:`A^T [\,A \;|\; B \;|\; c\,]` themselves, which are several times as fast to sum, and whose
 cutoff is that of squares.
 """
@@ -15,7 +15,7 @@ cutoff is that of squares.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from operator import add
 from typing import Any, NamedTuple
@@ -37,7 +37,7 @@ _WAITING = 4096
 
 
 class Reduced(NamedTuple):
-    """L^T B and L^T c, with the largest singular value of A and what A is in that basis."""
+    """L^T A, L^T B and L^T c, and the largest singular value of A."""
 
     A: FloatArray
     B: FloatArray
@@ -45,21 +45,25 @@ class Reduced(NamedTuple):
     largest: float
 
 
+def basis_of_range(A: FloatArray, rcond: float) -> tuple[FloatArray, float]:
+    """Return an orthonormal basis of the range of A, and the largest singular value."""
+    U, size, _ = svd(A)
+    largest = float(size.max(initial=0.0))
+    return np.asarray(U[:, size > rcond * largest]), largest
+
+
+def reduced(A: FloatArray, B: FloatArray, c: FloatArray, rcond: float = 1e-10) -> Reduced:
+    """Return root-weighted rows A, B (m, d) and c (m, q) in an orthonormal basis of A's range."""
+    L, largest = basis_of_range(A, rcond)
+    return Reduced(L.T @ A, L.T @ B, L.T @ c, largest)
+
+
 @dataclass(frozen=True, eq=False)
 class Factor:
-    """What stands for the rows of a run.
+    """What stands for the rows of a run, with p features and q columns of numbers.
 
-    Attributes
-    ----------
-    held : ndarray, shape (r, 2 p + q)
-        At most p rows, or the products of A with all columns, (p, 2 p + q).
-    are_products : bool
-    p : int
-        Number of features.
-    sums : ndarray, shape (2 p + q,)
-        Weighted sums of the run's rows.
-    n : float
-        Their weight.
+    ``held`` (r, 2 p + q) are at most p rows, or the products of A with all columns. ``sums``
+    (2 p + q,) are weighted sums of the run's rows, and n their weight.
     """
 
     held: FloatArray
@@ -69,29 +73,28 @@ class Factor:
     n: float
 
     def reduced(self, size: int, rcond: float) -> Reduced:
-        """Return the equations in an orthonormal basis of the range of the first features of A."""
-        p = self.p
-        if self.are_products:
-            squares, V = np.linalg.eigh(self.held[:size, :size])
-            largest = float(max(squares.max(initial=0.0), 0.0))
-            keep = squares > max(rcond**2, _ROUNDING) * largest
-            root = np.sqrt(squares[keep])
-            rows = (V[:, keep].T @ self.held[:size]) / root[:, None]
-            largest = float(np.sqrt(largest))
-        else:
-            U, sizes, _ = svd(self.held[:, :size])
-            largest = float(sizes.max(initial=0.0))
-            rows = U[:, sizes > rcond * largest].T @ self.held
-        return Reduced(rows[:, :size], rows[:, p : p + size], rows[:, 2 * p :], largest)
+        """Return the equations of the first ``size`` features."""
+        A, B, c = self.held[:, :size], self.held[:, self.p : self.p + size], self.numbers
+        if not self.are_products:
+            return reduced(A, B, c, rcond)
+        squares, V = np.linalg.eigh(A[:size])
+        largest = float(max(squares.max(initial=0.0), 0.0))
+        keep = squares > max(rcond**2, _ROUNDING) * largest
+        L = (V[:, keep] / np.sqrt(squares[keep])).T
+        return Reduced(L @ A[:size], L @ B[:size], L @ c[:size], float(np.sqrt(largest)))
+
+    @property
+    def numbers(self) -> FloatArray:
+        """The columns of c."""
+        return self.held[:, 2 * self.p :]
+
+    @property
+    def mean(self) -> FloatArray:
+        """Mean features (p,) of the run's rows."""
+        return np.asarray(self.sums[: self.p] / max(self.n, 1.0))
 
     def __add__(self, other: Factor) -> Factor:
         return total((self, other))
-
-    def turned(self, columns: FloatArray) -> Factor:
-        """Return the factor with its columns, all but those of A, times a matrix."""
-        held = np.hstack((self.held[:, : self.p], self.held[:, self.p :] @ columns))
-        sums = np.concatenate((self.sums[: self.p], self.sums[self.p :] @ columns))
-        return Factor(held, self.are_products, self.p, sums, self.n)
 
 
 def total(factors: Sequence[Factor]) -> Factor:
@@ -99,13 +102,12 @@ def total(factors: Sequence[Factor]) -> Factor:
     first = factors[0]
     if len(factors) == 1:
         return first
-    sums = np.sum([each.sums for each in factors], axis=0)
-    n = sum(each.n for each in factors)
+    sums, n = np.sum([each.sums for each in factors], axis=0), sum(each.n for each in factors)
     if first.are_products:
         held = np.sum([each.held for each in factors], axis=0)
     else:
         held = _fewer(np.vstack([each.held for each in factors]), first.p)
-    return Factor(held, first.are_products, first.p, sums, n)
+    return replace(first, held=held, sums=sums, n=n)
 
 
 def without_each(parts: Sequence[Any]) -> Iterator[Any]:
@@ -121,22 +123,13 @@ def without_each(parts: Sequence[Any]) -> Iterator[Any]:
 
 def _fewer(rows: FloatArray, p: int) -> FloatArray:
     """Return at most p rows with the same products."""
-    if len(rows) <= p:
-        return rows
-    return np.asarray(np.linalg.qr(rows[:, :p])[0].T @ rows)
+    return rows if len(rows) <= p else np.asarray(np.linalg.qr(rows[:, :p])[0].T @ rows)
 
 
 class Gathering:
-    """Rows that come chunk by chunk, and their factor.
+    """Rows of p features and q numbers that come chunk by chunk, and their factor.
 
-    Parameters
-    ----------
-    p : int
-        Number of features.
-    q : int
-        Number of columns of numbers.
-    are_trials : bool
-        Whether rows are of trials, of which products are kept where features are many.
+    Products are kept of the rows of trials where features are many.
     """
 
     def __init__(self, p: int, q: int, are_trials: bool = False) -> None:
@@ -187,14 +180,7 @@ def factor_of(layers: Iterable[Layer], p: int, are_trials: bool) -> Factor:
 
 @dataclass(frozen=True, eq=False)
 class Segments:
-    """Factors of runs of timesteps between edges: all that a fit of single steps asks.
-
-    Attributes
-    ----------
-    edges : ndarray of int, shape (n + 1,)
-    factors : list of list of Factor
-        Of each run, of each group of trials.
-    """
+    """Factors of runs of timesteps between edges (n + 1,), of each run and group of trials."""
 
     edges: IntArray
     factors: list[list[Factor]]
@@ -203,7 +189,7 @@ class Segments:
     def of(cls, source: Samples, anchors: IntArray, n_groups: int = 1) -> Segments:
         """Return the factors of groups of trials.
 
-        Time is cut where neighbourhoods begin, before their last timesteps, and around the start
+        Time is cut where neighborhoods begin, before their last timesteps, and around the start
         and the tail, the second half of all timesteps.
         """
         T = source.t_max
@@ -221,20 +207,27 @@ class Segments:
         i, j = np.searchsorted(self.edges, (start, stop))
         return [each for run in self.factors[i:j] for each in run]
 
-    def window(self, start: int, stop: int) -> Factor:
-        """Return the equations of a window with an open end.
+    @property
+    def tail(self) -> Factor:
+        """The factor of the second half of all timesteps."""
+        T = int(self.edges[-1]) - 1
+        return total(self.between((T + 1) // 2, T + 1))
 
-        Its numbers are rewards, durations, and the features that come after its last timestep.
+    def window(
+        self, start: int, stop: int, gain: float, following: FloatArray | None = None
+    ) -> Factor:
+        """Return the equations of a window, whose numbers are rewards above the gain.
+
+        Given weights (p, q) of the next window, the features that come after the last timestep are
+        no unknowns: their products with the weights are added to the numbers.
         """
-        leaving = self.between(stop - 1, stop)
-        p = leaving[0].p
-        none = np.eye(p + 2, 2 * p + 2)  # of a row's B, reward and duration: no features leave
-        inside = [each.turned(none) for each in self.between(start, stop - 1)]
-        # All next features leave: B is A itself, and what it was less than A comes next.
-        for each in leaving:
-            own, rest = each.held[:, :p], each.held[:, p:]
-            held = np.hstack((own, own, rest[:, p:], own - rest[:, :p]))
-            sums = each.sums
-            sums = np.concatenate((sums[:p], sums[:p], sums[2 * p :], sums[:p] - sums[p : 2 * p]))
-            inside.append(Factor(held, each.are_products, p, sums, each.n))
-        return total(inside)
+        last = stop if following is None else stop - 1
+        inside, parts = self.between(start, last), []
+        for i, each in enumerate([*inside, *self.between(last, stop)]):
+            own, less, numbers = each.held[:, : each.p], each.held[:, each.p : -2], each.numbers
+            c = np.zeros((len(own), 1 if following is None else following.shape[1]))
+            c[:, 0] = numbers[:, 0] - gain * numbers[:, 1]
+            if following is not None and i >= len(inside):
+                c, less = c + (own - less) @ following, own
+            parts.append(replace(each, held=np.hstack((own, less, c))))
+        return total(parts)

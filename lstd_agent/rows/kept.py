@@ -15,10 +15,12 @@ from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.features.kernels import Kernel
 from lstd_agent.features.rows import Rows, RowsOf, dense, is_sparse
 from lstd_agent.rows.christoffel import MIN_SAMPLES, Christoffel
-from lstd_agent.rows.counts import FEWEST_SPARSE, LARGEST_DENSITY
-from lstd_agent.rows.factors import Segments, total
+from lstd_agent.rows.counts import FEWEST_SPARSE, LARGEST_DENSITY, CountRows
+from lstd_agent.rows.factors import total
 from lstd_agent.rows.layers import Coordinates, Layer
+from lstd_agent.trials.encoding import CountedEncoding, Encoding
 from lstd_agent.trials.kept import KeptTrials
+from lstd_agent.trials.store import Batches
 
 N_CANDIDATES = 200
 """How many observations are candidate reference states."""
@@ -36,16 +38,10 @@ _ROUNDING = 1e-7
 class TrialRows:
     """Rows of kept trials; see `lstd_agent.rows.layers.Samples`.
 
-    Parameters
-    ----------
-    trials : KeptTrials
-        In an order that tells nothing of them: groups are runs of trials.
-    features : callable
-        Encoded observations (n, k) to features (n, d), dense or CSR; zero where a trial is over.
-    ends : bool
-        Whether trials may terminate; observations are NaN from there on.
-    max_bytes : int
-        Features of all observations are kept if they take no more.
+    Trials come in an order that tells nothing of them: groups are runs of trials. ``features`` maps
+    encoded observations (n, k) to features (n, d), dense or CSR, zero where a trial is over. If a
+    task ``ends``, observations are NaN from the end on. Features of all observations are kept if
+    they take no more than ``max_bytes``.
     """
 
     are_places = False
@@ -67,23 +63,19 @@ class TrialRows:
         self.rcond = float(np.sqrt(rcond))  # of features, where rcond is of their squares
         m, n = trials.rewards.shape
         self.t_max, self.n_trials = n - 1, m
-        own = trials.own
-        self.own: BoolArray = np.ones((m, n), dtype=bool) if own is None else own
-        self._is_whole = own is None
-        self._ended: BoolArray | None = None
-        if ends:
-            ended: BoolArray = np.isnan(trials.observations).any(axis=2)
-            self._ended = ended if ended.any() else None
+        self._is_whole = trials.own is None
+        self.own: BoolArray = np.ones((m, n), dtype=bool) if trials.own is None else trials.own
+        times = trials.durations
+        self._durations = np.broadcast_to(1.0, (m, n)) if times is None else times
+        ended = np.isnan(trials.observations).any(axis=2) if ends else np.zeros(0, dtype=bool)
+        self._ended: BoolArray | None = ended if ended.any() else None
         self.constant = float(self._ended is None)
         self.terminal = None if self._ended is None else 0  # among the candidates
         probe = features(trials.observations[: min(m, 64), 0])
         d = probe.shape[1]
-        self.is_sparse = bool(
-            is_sparse(probe)
-            and d >= FEWEST_SPARSE
-            and probe.nnz <= LARGEST_DENSITY * probe.shape[0] * d
-        )
-        self._d = d
+        is_thin = is_sparse(probe) and probe.nnz <= LARGEST_DENSITY * probe.shape[0] * d
+        self.is_sparse = bool(is_thin and d >= FEWEST_SPARSE)
+        self._d, self._k = d, int(trials.observations.shape[2])
 
     @cached_property
     def coordinates(self) -> Coordinates:
@@ -105,12 +97,12 @@ class TrialRows:
             values, U = np.linalg.eigh(gram / np.outer(size, size))
             keep = values > _ROUNDING**2 * values[-1]
             if keep.mean() < _LARGEST_SHARE:
-                return Coordinates(U[:, keep] / size[:, None], False, size)
+                return Coordinates(U[:, keep] / size[:, None], size)
         if raw is not None:  # features are computed once
             raw[:, :, :d] /= size
             raw[:, :, d] = self.constant
             vars(self)["_held"] = raw
-        return Coordinates(1.0 / size, False, size)
+        return Coordinates(1.0 / size, size)
 
     def _fits(self, p: int) -> bool:
         return bool(self.n_trials * (self.t_max + 2) * p * 8 <= self._max_bytes)
@@ -118,37 +110,30 @@ class TrialRows:
     @property
     def p(self) -> int:
         """Number of coordinates, the constant included."""
-        if self.is_sparse:
-            return int(self._d)
-        turn = self.coordinates.turn
-        return int(turn.shape[-1]) + 1
+        return int(self._d) if self.is_sparse else int(self.coordinates.turn.shape[-1]) + 1
 
     @cached_property
     def _held(self) -> Any:
         """Rows (m, t_max + 2, p) of all observations if there is room for them, else None."""
-        m, n, p = self.n_trials, self.t_max + 2, self.p
+        n, p = self.t_max + 2, self.p
         if "_held" in vars(self):  # by the coordinates
             return vars(self)["_held"]
         if not self._fits(p):
             return None
-        held = np.empty((m, n, p))
-        for part in self._parts(slice(0, m), n):
+        held = np.empty((self.n_trials, n, p))
+        for part in self._parts(slice(0, self.n_trials), n):
             held[part] = self._computed(part, 0, n)
         return held
 
     @cached_property
     def sparse_rows(self) -> sparse.csr_array:
         """Features of all observations, trial by trial, CSR (m (t_max + 2), d)."""
-        n = self.t_max + 2
+        observations = self.trials.observations
         parts = [
-            sparse.csr_array(self.features(self.trials.observations[part].reshape(-1, self._k)))
-            for part in self._parts(slice(0, self.n_trials), n)
+            sparse.csr_array(self.features(observations[part].reshape(-1, self._k)))
+            for part in self._parts(slice(0, self.n_trials), self.t_max + 2)
         ]
         return sparse.csr_array(sparse.vstack(parts, format="csr"))
-
-    @property
-    def _k(self) -> int:
-        return int(self.trials.observations.shape[2])
 
     def _parts(self, trials: slice, width: int) -> Iterator[slice]:
         step = max(1, _CHUNK // width)
@@ -163,12 +148,6 @@ class TrialRows:
 
     def _computed(self, part: slice, start: int, stop: int) -> FloatArray:
         return self.coordinates.of(self._raw(part, start, stop), self.constant)
-
-    def between(self, part: slice, start: int, stop: int) -> FloatArray:
-        """Return rows (trials, timesteps, p) of some trials."""
-        if self._held is not None:
-            return np.asarray(self._held[part, start:stop])
-        return self._computed(part, start, stop)
 
     def groups(self, n: int) -> list[slice]:
         """Return n runs of trials."""
@@ -185,42 +164,37 @@ class TrialRows:
         if self.is_sparse:
             yield self._sparse_layer(trials, start, stop)
             return
+        held = self._held
         for part in self._parts(trials, stop - start + 1):
-            rows = self.between(part, start, stop + 1)
+            span = part, start, stop + 1
+            rows = self._computed(*span) if held is None else held[part, start : stop + 1]
             own = self.own[part, start:stop]
-            rewards, times = self.trials.rewards[part, start:stop], None
-            if self.trials.durations is not None:
-                times = self.trials.durations[part, start:stop][own]
+            rewards = self.trials.rewards[part, start:stop][own]
             f, following = rows[:, :-1], rows[:, 1:]
             if self._is_whole:
                 f, following = f.reshape(-1, self.p), following.reshape(-1, self.p)
-                rewards = rewards.ravel()
             else:
-                f, following, rewards = f[own], following[own], rewards[own]
-            one = np.ones(len(rewards))
-            times = one if times is None else times
+                f, following = f[own], following[own]
+            one, times = np.ones(len(rewards)), self._durations[part, start:stop][own]
             yield Layer(f, one, rewards, times, one > 0.0, following, None)
 
     def _sparse_layer(self, trials: slice, start: int, stop: int) -> Layer:
         trial, t = np.nonzero(self.own[trials, start:stop])
         trial, t = trial + trials.start, t + start
         place = trial * (self.t_max + 2) + t
-        one = np.ones(len(place))
         f, following = self.sparse_rows[place], self.sparse_rows[place + 1]
-        times = one if self.trials.durations is None else self.trials.durations[trial, t]
-        return Layer(f, one, self.trials.rewards[trial, t], times, one > 0.0, following, None)
+        one = np.ones(len(place))
+        numbers = one, self.trials.rewards[trial, t], self._durations[trial, t]
+        return Layer(f, *numbers, one > 0.0, following, None)
 
     def layers(self, start: int, stop: int, groups: Any = None) -> Iterator[Layer]:
         """Yield timesteps backwards, every trial a row: of all groups, one after the other."""
-        one = np.ones(self.n_trials)
         following = self.rows_at(stop)
         for t in reversed(range(start, stop)):
             rows, own = self.rows_at(t), self.own[:, t]
             goes_on = own if self._ended is None else own & ~self._ended[:, t]
-            rewards, times = self.trials.rewards[:, t], one
-            if self.trials.durations is not None:
-                times = self.trials.durations[:, t]
-            yield Layer(rows, own.astype(np.float64), rewards, times, goes_on, following, None)
+            numbers = own.astype(np.float64), self.trials.rewards[:, t], self._durations[:, t]
+            yield Layer(rows, *numbers, goes_on, following, None)
             following = rows
 
     def rows_at(self, t: int) -> FloatArray:
@@ -234,11 +208,6 @@ class TrialRows:
         """Return nothing, the mean of the tail; in tasks that end the end, whose value is 0."""
         return None if self.constant else np.zeros(self.p)
 
-    def observed(self, states: Any) -> Rows:
-        """Return the rows (n, p) of encoded observations (n, k)."""
-        features = self.features(states)
-        return features if self.is_sparse else self.coordinates.of(dense(features), self.constant)
-
     @cached_property
     def trials_at(self) -> IntArray:
         """How many trials have each timestep, shape (t_max + 1,)."""
@@ -247,15 +216,16 @@ class TrialRows:
     @cached_property
     def mean_rewards(self) -> FloatArray:
         """Mean reward of each timestep, shape (t_max + 1,)."""
-        sums = self.trials.rewards.sum(axis=0, where=self.own)
-        return np.asarray(sums / np.maximum(self.trials_at, 1))
+        return self._mean_at(self.trials.rewards)
 
     @cached_property
     def mean_durations(self) -> FloatArray:
         """Mean duration of each timestep, shape (t_max + 1,)."""
-        if self.trials.durations is None:
-            return np.ones(self.t_max + 1)
-        sums = self.trials.durations.sum(axis=0, where=self.own)
+        times = self.trials.durations
+        return np.ones(self.t_max + 1) if times is None else self._mean_at(times)
+
+    def _mean_at(self, numbers: FloatArray) -> FloatArray:
+        sums = numbers.sum(axis=0, where=self.own)
         return np.asarray(sums / np.maximum(self.trials_at, 1))
 
     @cached_property
@@ -300,17 +270,16 @@ class TrialRows:
 
     def occupancy(self, windows: IntArray, segments: Any) -> FloatArray:
         """Return the share (n, M) of each window's samples that tells of each candidate."""
-        n_samples = self._n_samples(windows)
         found = self.samples_of(windows, segments)(self.candidates)
-        return np.asarray(found / np.maximum(n_samples, 1)[:, None])
+        return np.asarray(found / np.maximum(self._n_samples(windows), 1)[:, None])
 
     def samples_of(
         self, windows: IntArray, segments: Any, group: Any = None
     ) -> Callable[[NDArray[Any]], FloatArray]:
         """Return the function that gives how many samples (n, m) tell of observations (m, k).
 
-        By the Christoffel function of each window; 0 of fewer than ten. The factors, or the sparse
-        system, are those of the trials that are asked.
+        By the Christoffel function of each window; 0 where it is below ten. ``segments`` are
+        factors, or the sparse system, of the trials to count.
         """
         if self.is_sparse:
             n_samples = self._n_samples(windows)[:, None]
@@ -321,23 +290,19 @@ class TrialRows:
                 return np.asarray(np.stack(shares) * n_samples)
 
             return sparse_samples
-        of_windows = self.christoffel(windows, segments)
+        of_windows = [
+            Christoffel.of(total(segments.between(start, stop)).reduced(self.p, 1e-7).A)
+            for start, stop in windows.tolist()
+        ]
 
         def samples(states: NDArray[Any]) -> FloatArray:
-            rows = self.observed(states)
+            rows = self.coordinates.of(dense(self.features(states)), self.constant)
             found = np.stack([of_window.samples(rows) for of_window in of_windows])
             return np.where(found >= MIN_SAMPLES, found, 0.0)
 
         return samples
 
     moves_of = samples_of
-
-    def christoffel(self, windows: IntArray, segments: Segments) -> list[Christoffel]:
-        """Return the Christoffel function of each window."""
-        return [
-            Christoffel.of(total(segments.between(start, stop)).reduced(self.p, 1e-7).A)
-            for start, stop in windows.tolist()
-        ]
 
     def _n_samples(self, windows: IntArray) -> IntArray:
         before = np.append(0, np.cumsum(self.trials_at))
@@ -349,3 +314,12 @@ class TrialRows:
         step = max(1, len(trial) // most)
         seen = self.trials.observations[trial[::step], start + t[::step]]
         return np.asarray(seen[np.isfinite(seen).all(axis=1)] if seen.dtype.kind == "f" else seen)
+
+
+def rows_of(batches: Batches, encoding: Encoding, rcond: float) -> CountRows | TrialRows:
+    """Return the rows of at least one trial, by the features of its encoded observations."""
+    if isinstance(encoding, CountedEncoding):
+        terminal = encoding.terminal if encoding.ends else None
+        sample = None if batches.sample is None else batches.sample.trials
+        return CountRows(batches.sums, encoding.table_rows, terminal, sample=sample, rcond=rcond)
+    return TrialRows(batches.total, encoding.rows, encoding.ends, batches.max_bytes, rcond)

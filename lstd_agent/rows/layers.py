@@ -1,9 +1,9 @@
-r"""Layers: the rows of a timestep, and the two questions that algorithms ask of samples.
+r"""Layers: the rows of a timestep, and the questions that algorithms ask of samples.
 
-A *layer* has one row for everything that a timestep tells apart: a state that was counted, a trial,
-a state of an exact chain. A row has features (f, 1), a weight n, a mean reward r, a mean duration
-τ, and a row-stochastic map P to the rows of the next timestep. Every sum of this package is a
-weighted sum over rows: equations of windows, targets of several steps, mean rewards, occupancies.
+A *layer* has one row for everything that a timestep tells apart: a counted state, a trial, a state
+of an exact chain. A row has features (f, 1), a weight n, a mean reward r, a mean duration τ, and a
+row-stochastic map P to the rows of the next timestep. Every sum of this package is a weighted sum
+over rows: equations of windows, targets of several steps, mean rewards, occupancies.
 
 A terminal state is a row of zeros. A transition that was not recorded, or that an exploratory
 action made, has weight 0 and does not go on: its target is its own value.
@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from lstd_agent.arrays import BoolArray, FloatArray, IntArray
+from lstd_agent.arrays import BoolArray, FloatArray
 from lstd_agent.decompositions import svd
 
 
@@ -25,18 +25,9 @@ from lstd_agent.decompositions import svd
 class Layer:
     """Rows of one timestep, or of several.
 
-    Attributes
-    ----------
-    features : ndarray, shape (m, p), or csr_array
-        Of each row, in coordinates, the constant last. Sparse features have no constant.
-    weights, rewards, durations : ndarray, shape (m,)
-        Number of samples, their mean reward, and the mean time that a step takes.
-    goes_on : ndarray of bool, shape (m,)
-        Whether it is known what comes next.
-    following : ndarray, shape (l, p), or csr_array
-        Features of the rows that come next.
-    P : ndarray or csr_array, shape (m, l), or None
-        Where the rows lead; None is the identity.
+    ``features`` (m, p) are coordinates, the constant last, or sparse features without a constant.
+    ``goes_on`` (m,) tells where it is known what comes next. ``following`` (l, p) are the rows that
+    come next, and P (m, l) where rows lead; None is the identity.
     """
 
     features: Any
@@ -59,27 +50,26 @@ class Layer:
 
 @dataclass(frozen=True, eq=False)
 class Coordinates:
-    """Coordinates of features f (d,), in which equations are solved.
+    """Coordinates f @ turn, or f * turn, of features f (d,), in which equations are solved.
 
-    Attributes
-    ----------
-    turn : ndarray, shape (d, r) or (d,)
-        Coordinates are f @ turn, or f * turn.
-    are_smallest_of_features : bool
-        Whether weights that the samples leave open are the smallest of the features' own weights;
-        else the smallest of the coordinates'.
-    sizes : ndarray, shape (d,)
-        Root mean squares of features. How far a value is open is judged on features of size 1.
+    ``sizes`` (d,) are root mean squares of features: how far a value is open is judged on features
+    of size 1. Of weights that the samples leave open, the smallest by ``metric`` are taken, or the
+    smallest in coordinates.
     """
 
     turn: FloatArray
-    are_smallest_of_features: bool
     sizes: FloatArray
+    metric: FloatArray | None = None
 
-    @property
-    def metric(self) -> FloatArray | None:
-        """The turn, if weights are to be the smallest of the features' own."""
-        return self.turn if self.are_smallest_of_features else None
+    @classmethod
+    def of_places(cls, features: FloatArray, rcond: float) -> Coordinates:
+        """Return coordinates that make columns of features (n, d) orthonormal."""
+        _, singular, Vt = svd(features)
+        keep = singular > rcond * singular[0]
+        turn = np.asarray(Vt[keep].T / singular[keep])
+        sizes = np.sqrt((features**2).sum(axis=0) / max(len(features), 1))
+        # Features that are next to nothing, such as bumps far from all that was seen, count as 0.
+        return cls(turn, np.where(sizes > 1e-100, sizes, 1.0), turn)
 
     def of(self, features: FloatArray, constant: float) -> FloatArray:
         """Return coordinates and a constant (..., r + 1) of features (..., d)."""
@@ -97,39 +87,12 @@ class Coordinates:
         return np.asarray(self.of_features(weights) * np.append(self.sizes, 1.0)[:, None])
 
 
-def orthonormal(features: FloatArray, rcond: float) -> FloatArray:
-    """Return the matrix (d, r) that makes orthonormal columns of features (n, d)."""
-    _, size, Vt = svd(features)
-    keep = size > rcond * size[0]
-    return np.asarray(Vt[keep].T / size[keep])
-
-
-def root_mean_squares(features: Any, n: int) -> FloatArray:
-    """Return sizes (d,) of features over n rows, none 0."""
-    squares = features.power(2) if hasattr(features, "power") else features**2
-    size = np.sqrt(np.asarray(squares.sum(axis=0)).ravel() / max(n, 1))
-    # Features that are next to nothing, such as bumps far from all that was seen, count as 0.
-    return np.where(size > 1e-100, size, 1.0)
-
-
 class Samples(Protocol):
-    """A source of layers.
+    """A source of layers of p coordinates, the constant included, for timesteps 0 to ``t_max``.
 
-    Attributes
-    ----------
-    t_max : int
-        The last timestep.
-    p : int
-        Number of coordinates, the constant included.
-    coordinates : Coordinates
-    constant : float
-        The 1 of (f, 1), or 0 in tasks that end.
-    rcond : float
-        Relative cutoff of the size of features.
-    are_places : bool
-        Whether the rows of a timestep stand for the same states at each timestep; else for trials.
-    n_trials : int
-        0 where all is exact.
+    ``constant`` is the 1 of (f, 1), or 0 in tasks that end. ``rcond`` is the relative cutoff of
+    the size of features. If ``are_places``, the rows of each timestep stand for the same states,
+    else for trials. ``n_trials`` is 0 where all is exact.
     """
 
     t_max: int
@@ -141,10 +104,7 @@ class Samples(Protocol):
     n_trials: int
 
     def merged(self, start: int, stop: int, group: Any = None) -> Iterator[Layer]:
-        """Yield layers of all rows from timestep start up to stop, in whatever order.
-
-        Of one group of trials, as `groups` gives it, or of all.
-        """
+        """Yield layers of all rows of timesteps start to stop - 1, of one of `groups` or of all."""
 
     def layers(self, start: int, stop: int, groups: Any = None) -> Iterator[Layer]:
         """Yield the timesteps before stop, down to start: every place or trial is a row.
@@ -155,11 +115,5 @@ class Samples(Protocol):
     def groups(self, n: int) -> list[Any]:
         """Return n groups of trials, of about the same number, that make up all of them."""
 
-    def sizes(self, groups: list[Any]) -> IntArray:
-        """Return how many trials each group has."""
-
     def zero(self, anchor: int) -> FloatArray | None:
-        """Return the features (p,) whose value is 0, or None: the mean of the tail.
-
-        Given the last anchor, whose most visited state it is where states are counted.
-        """
+        """Return the features (p,) whose value is 0, or None: the mean of the tail."""

@@ -1,11 +1,12 @@
 r"""Systems of transition counts over many states, solved by elimination or by iteration.
 
-All are A = D - N with D > 0 diagonal and N ≥ 0, and A or its transpose is diagonally dominant.
+All are A = D - N with D > 0 diagonal and N ≥ 0, and A is diagonally dominant.
 
 Where transitions are local, as on lines and grids, elimination fills in little, and the reverse
-Cuthill-McKee ordering shows it beforehand. Where they are not, as in random graphs, it would take
-all memory, but such chains forget where they were, so that minimal residuals (GMRES) after sweeps
-of symmetric Gauss-Seidel, :math:`(D - L) D^{-1} (D - U)` for N = L + U, converge at once.
+Cuthill-McKee ordering shows it beforehand. Where they are not local, as in random graphs,
+elimination would take all memory. But such chains forget where they were, so that minimal residuals
+(GMRES) converge at once, after sweeps of symmetric Gauss-Seidel, :math:`(D - L) D^{-1} (D - U)` for
+N = L + U.
 
 A small residual alone proves nothing: two parts of a chain that are hardly linked leave no trace
 in it. But with any z, however found,
@@ -14,7 +15,7 @@ in it. But with any z, however found,
           \quad⟹\quad |x - A^{-1} b| ≤ \frac{z}{1 - δ} \max |D^{-1} (b - A x)|,
 
 since such an A has no negative entries in its inverse. z is how many steps are expected until the
-states are left; one that misses a slow part does not fulfil the inequality.
+states are left. A z that misses a slow part does not fulfil the inequality.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _MOST_FACTORED = 3_000
 _LOCAL = 5.0
 _MOST_WORK = 5e12
 
-# States of more neighbours than this times the root of their number are eliminated last.
+# States of more neighbors than this times the root of their number are eliminated last.
 _HUB = 10.0
 
 # Runs of GMRES go on until the residual is rounding, or does not become half as large.
@@ -55,44 +56,34 @@ _ROUNDING = 1e-12
 
 
 class DominantSolver:
-    """What solves a diagonally dominant system of many states without filling it in.
-
-    Parameters
-    ----------
-    system : csc_array, shape (n, n)
-        A, with rows or columns of which none sums to less than 0.
-    """
+    """Solves a diagonally dominant system A (n, n), with row sums of at least 0."""
 
     def __init__(self, system: sparse.csc_array) -> None:
         n = system.shape[0]
         self.system = system
-        is_local = n <= _MOST_FACTORED or elimination_work(system) <= (_LOCAL * n) ** 2
-        self._iteration = None if is_local else _Iteration(system)
+        self._iterates = n > _MOST_FACTORED and elimination_work(system) > (_LOCAL * n) ** 2
+        self._diagonal = system.diagonal()
+        self._A = sparse.csr_array(sparse.diags_array(1.0 / self._diagonal) @ system)
 
-    def solve(self, right: FloatArray, transposed: bool = False) -> FloatArray:
-        """Return the solution for right-hand sides (n,) or (n, m), or that of the transpose.
+    def solve(self, right: FloatArray) -> FloatArray:
+        """Return the solution for right-hand sides (n,) or (n, m).
 
-        Raises
-        ------
-        EvaluationError
-            If elimination would fill in and iterations do not converge.
-        RuntimeError
-            If a factor is singular.
+        Raises `EvaluationError` if elimination would fill in and iterations do not converge, and
+        RuntimeError if a factor is singular.
         """
-        if self._iteration is not None:
-            columns = right.reshape(len(right), -1).T
-            solved = [self._iteration.solve(column, transposed) for column in columns]
-            found = [x for x in solved if x is not None]
-            if len(found) == len(solved):
-                return np.stack(found, axis=1).reshape(right.shape)
-            check_fill(self.system)
-        return np.asarray(self._factors.solve(right, "T" if transposed else "N"))
-
-    def nearly(self, right: FloatArray, transposed: bool = False) -> FloatArray:
-        """Return about the solution (n,): after one sweep, where iterations solve it."""
-        if self._iteration is not None:
-            return self._iteration.sweep(right, transposed)
-        return self.solve(right, transposed)
+        if self._iterates:
+            found = [self._iterated(b) for b in right.reshape(len(right), -1).T / self._diagonal]
+            solved = [x for x in found if x is not None]
+            if len(solved) == len(found):
+                return np.stack(solved, axis=1).reshape(right.shape)
+            n = len(right)
+            if n > _MOST_FACTORED and elimination_work(self.system) > _MOST_WORK:
+                raise EvaluationError(
+                    f"equations of {n} unknowns are out of reach: transitions are not local, so "
+                    "that elimination would fill in, and parts are linked too weakly for "
+                    "iterations. Use features of several states each, or collect more trials"
+                )
+        return np.asarray(self._factors.solve(right))
 
     @cached_property
     def _factors(self) -> Any:
@@ -100,108 +91,59 @@ class DominantSolver:
 
         return splu(self.system)
 
+    @cached_property
+    def _sweeps(self) -> Any:
+        """A sweep forwards and one backwards, as an operator."""
+        from scipy.sparse.linalg import LinearOperator, splu
 
-class _Iteration:
-    """Minimal residuals of D⁻¹ A, whose diagonal is 1, held to a bound of their error."""
-
-    def __init__(self, system: sparse.csc_array) -> None:
-        from scipy.sparse.linalg import splu
-
-        self._diagonal = system.diagonal()
-        self._A = sparse.csr_array(sparse.diags_array(1.0 / self._diagonal) @ system)
         # Nothing fills in, and panels of several columns would only take time.
         options: Any = {"permc_spec": "NATURAL", "diag_pivot_thresh": 0.0, "panel_size": 1}
-        self._lower: Any
-        self._upper: Any
-        self._lower, self._upper = (
+        lower, upper = (
             splu(sparse.csc_array(part), **options, options={"SymmetricMode": True})
             for part in (sparse.tril(self._A), sparse.triu(self._A))
         )
+        return LinearOperator(self._A.shape, lambda r: upper.solve(lower.solve(r.ravel())))
 
-    def solve(self, right: FloatArray, transposed: bool) -> FloatArray | None:
-        """Return the solution (n,), or None where its error may be too large."""
+    def _iterated(self, b: FloatArray) -> FloatArray | None:
+        """Return x with D⁻¹ A x = b (n,), or None where its error may be too large."""
         if self._steps is None:
             return None
-        b = right if transposed else right / self._diagonal
-        x, residual = self._proposal(b, transposed, 0.0)
-        total: Any = np.sum if transposed else np.max
-        error = self._steps * total(self._uncertain(b, x, residual, transposed))
-        if not error <= _MAX_ERROR * total(np.abs(x)):
-            return None
-        return x / self._diagonal if transposed else x
+        x, residual = self._proposal(b, 0.0)
+        error = self._steps * self._uncertain(b, x, residual).max()
+        return x if error <= _MAX_ERROR * np.abs(x).max() else None
 
     @cached_property
     def _steps(self) -> float | None:
         """A bound of A⁻¹ D 1: the most steps that are expected until the states are left."""
         one = np.ones(len(self._diagonal))
-        z, residual = self._proposal(one, False, _CRUDE)
-        delta = float(self._uncertain(one, z, residual, False).max())
+        z, residual = self._proposal(one, _CRUDE)
+        delta = float(self._uncertain(one, z, residual).max())
         return float(z.max()) / (1.0 - delta) if z.min() >= 0.0 and delta < 0.5 else None
 
-    def sweep(self, right: FloatArray, transposed: bool) -> FloatArray:
-        """Return about the solution (n,), by a sweep forwards and one backwards."""
-        if transposed:
-            return np.asarray(self._swept(right, True) / self._diagonal)
-        return self._swept(right / self._diagonal, False)
-
-    def _swept(self, right: FloatArray, transposed: bool) -> FloatArray:
-        if transposed:
-            return np.asarray(self._lower.solve(self._upper.solve(right, "T"), "T"))
-        return np.asarray(self._upper.solve(self._lower.solve(right)))
-
-    def _proposal(
-        self, b: FloatArray, transposed: bool, enough: float
-    ) -> tuple[FloatArray, FloatArray]:
+    def _proposal(self, b: FloatArray, enough: float) -> tuple[FloatArray, FloatArray]:
         """Return x and b - D⁻¹ A x, made as small as rounding lets it, or as is enough."""
-        from scipy.sparse.linalg import LinearOperator, gmres
+        from scipy.sparse.linalg import gmres
 
-        sweeps = LinearOperator(self._A.shape, lambda r: self._swept(r.ravel(), transposed))
-        A = self._A.T if transposed else self._A
         x, residual = np.zeros_like(b), b
+        options: Any = {"rtol": _REDUCTION, "restart": _DIRECTIONS, "maxiter": _CYCLES}
         for _ in range(_RUNS):
             size = np.abs(residual).max()
             wanted = max(enough, _EPSILON * np.abs(x).max())
             if size <= 2.0 * wanted:
                 break
-            step, _ = gmres(
-                A,
-                residual,
-                rtol=_REDUCTION,
-                atol=wanted,
-                restart=_DIRECTIONS,
-                maxiter=_CYCLES,
-                M=sweeps,
-            )
-            left = b - A @ (x + step)
+            step, _ = gmres(self._A, residual, atol=wanted, M=self._sweeps, **options)
+            left = b - self._A @ (x + step)
             if not np.abs(left).max() < 0.5 * size:
                 break
             x, residual = x + step, left
         return x, residual
 
-    def _uncertain(
-        self, b: FloatArray, x: FloatArray, residual: FloatArray, transposed: bool
-    ) -> FloatArray:
+    def _uncertain(self, b: FloatArray, x: FloatArray, residual: FloatArray) -> FloatArray:
         """Return the residual (n,), with what rounding may have hidden of it."""
-        A = self._A.T if transposed else self._A
         # The diagonal is 1, so that these are the terms |b| + |A| |x|, of k each.
-        terms = np.abs(b) + 2.0 * np.abs(x) - A @ np.abs(x)
-        k = (
-            np.bincount(self._A.indices, minlength=len(b))
-            if transposed
-            else np.diff(self._A.indptr)
-        )
+        terms = np.abs(b) + 2.0 * np.abs(x) - self._A @ np.abs(x)
+        k = np.diff(self._A.indptr)
         return np.abs(residual) + _EPSILON * (1.0 + 0.5 * np.sqrt(k)) * terms
-
-
-def check_fill(system: sparse.csc_array) -> None:
-    """Raise `EvaluationError` if factors of a system would take too long, and all memory."""
-    n = system.shape[0]
-    if n > _MOST_FACTORED and elimination_work(system) > _MOST_WORK:
-        raise EvaluationError(
-            f"equations of {n} unknowns are out of reach: transitions are not local, so that "
-            "elimination would fill in, and parts are linked too weakly for iterations. Use "
-            "features of several states each, or collect more trials"
-        )
 
 
 def elimination_work(system: sparse.csc_array) -> float:
@@ -226,31 +168,24 @@ def elimination_work(system: sparse.csc_array) -> float:
 
 
 class SumsUntil:
-    """Sums along the transitions of a chain until a state is met.
+    """Sums along the transitions of a chain until ``main`` is met.
 
-    Parameters
-    ----------
-    transitions : csr_array, shape (S, S)
-        Numbers of transitions, or probabilities.
-    main : int
-        The state where sums end.
-    visits : ndarray, shape (S,)
-        Numbers of visits, or ones: what is missing in a row's sum leads to where nothing is known.
-
-    Attributes
-    ----------
-    states : ndarray of int, shape (k,)
-        Those from which transitions lead to ``main``, itself left out.
-    visits : ndarray, shape (k,)
-        To these.
+    Transitions (S, S) are frequencies, or better numbers, since these are exact. What they lack of
+    visits (S,), by default 1, leads to where nothing is known. ``states`` (k,) are those from which
+    transitions lead to ``main``, itself left out.
     """
 
-    def __init__(self, transitions: sparse.csr_array, main: int, visits: FloatArray) -> None:
-        leading = leading_to(transitions, main)
-        self.states = leading[leading != main]
-        self.visits = visits[self.states]
+    def __init__(
+        self, transitions: sparse.csr_array, main: int, visits: FloatArray | None = None
+    ) -> None:
+        from scipy.sparse.csgraph import breadth_first_order
+
+        self._main, self._n_states = main, transitions.shape[0]
+        backwards = sparse.csr_array(transitions.T)
+        leading = np.sort(breadth_first_order(backwards, main, return_predecessors=False))
+        self.states: IntArray = leading[leading != main]
         leaving = transitions[self.states]
-        self._main, self._n_states = main, len(visits)
+        self._visits = (np.ones(self._n_states) if visits is None else visits)[self.states]
         self._within = sparse.csr_array(leaving[:, self.states])
         self._told = self._within.sum(axis=1) + leaving[:, [main]].toarray()[:, 0]
 
@@ -261,12 +196,8 @@ class SumsUntil:
     def of(self, x: FloatArray) -> FloatArray:
         """Return sums of what each visit gives, of x (k,) or (k, m) by state.
 
-        They are h with (D - N) h = D x, where D counts the transitions whose end has a sum.
-
-        Raises
-        ------
-        EvaluationError
-            If ``main`` is met so rarely that rounding hides it, or factors would take all memory.
+        They are h with (D - N) h = D x, where D counts the transitions whose end has a sum. Raises
+        `EvaluationError` if rounding hides how ``main`` is met, or factors would take all memory.
         """
         if not self.states.size:
             return np.zeros(x.shape)
@@ -281,19 +212,11 @@ class SumsUntil:
     @property
     def open_share(self) -> FloatArray:
         """The probability of getting to where there is no sum before ``main``, shape (S,)."""
-        told, visits = self._told, self.visits
         share = np.ones(self._n_states)
         share[self._main] = share[self.states] = 0.0
+        told, visits = self._told, self._visits
         untold = np.where(told < (1.0 - _ROUNDING) * visits, visits - told, 0.0)
         if untold.any():
             system = sparse.csc_array(sparse.diags_array(visits) - self._within)
             share[self.states] = np.clip(DominantSolver(system).solve(untold), 0.0, 1.0)
         return share
-
-
-def leading_to(transitions: sparse.csr_array, main: int) -> IntArray:
-    """Return the states from which transitions lead to a state, that one among them."""
-    from scipy.sparse.csgraph import breadth_first_order  # takes long to import
-
-    backwards = sparse.csr_array(transitions.T)
-    return np.sort(breadth_first_order(backwards, main, return_predecessors=False))

@@ -1,4 +1,4 @@
-"""Approximators of neighbourhoods, and the system of them (Def ``general_lstd``)."""
+"""Approximators of neighborhoods, and the system of them (Def ``general_lstd``)."""
 
 from __future__ import annotations
 
@@ -14,24 +14,22 @@ from lstd_agent.system.references import ReferenceStates
 
 @dataclass(frozen=True, eq=False)
 class Neighborhood:
-    """One timestep neighbourhood and its approximator v(s) = f(s)·weights + offset.
+    """One timestep neighborhood and its approximator v(s) = f(s)·weights + offset.
 
     Attributes
     ----------
     anchor, stop : int
         It predicts for timesteps anchor up to, not including, stop.
     window : tuple of int
-        Timesteps (start, stop) whose samples it is fitted to; narrower than the above only
-        where the last one is fitted to a settled tail.
+        Timesteps (start, stop) whose samples it is fitted to.
     reference : int
-        Its reference state, an index into the candidate states; -1 where it has none, as have
-        all of a linked system but the last.
+        Its reference state, an index into the candidate states; -1 where it has none.
     weights : ndarray, shape (d,)
     offset : float
     occupancy : ndarray, shape (M,)
         Mean probability of each candidate state over the window.
     n_samples : int
-        Transitions in the window; 0 for exact statistics.
+        Transitions in the window.
     rank : int
         Numerical rank of Z^{†/2} X, of linked ones with the intercept.
     condition : float
@@ -63,7 +61,7 @@ class Neighborhood:
 
 @dataclass(frozen=True, eq=False)
 class System:
-    """Fitted approximators, one a neighbourhood, with a common offset.
+    """Fitted approximators, one a neighborhood, with a common offset.
 
     Attributes
     ----------
@@ -81,19 +79,8 @@ class System:
     sizes : ndarray, shape (d,)
         Root mean squares of features, none 0.
     open_directions : tuple of ndarray, shape (d + 1, q)
-        Of each neighbourhood, directions of (weights, offset) that the samples leave open, for
+        Of each neighborhood, directions of (weights, offset) that the samples leave open, for
         features of size 1; empty where that was not kept track of.
-    neighborhoods : list of Neighborhood
-        Its parts, in order of time.
-
-    Methods
-    -------
-    neighborhood_at(t)
-        Which neighbourhood predicts at a timestep.
-    values(features, neighborhood)
-        Values of features, each by its neighbourhood.
-    open_share(features, neighborhood)
-        How much of a value the samples leave open.
 
     Examples
     --------
@@ -122,26 +109,26 @@ class System:
 
     @property
     def neighborhoods(self) -> list[Neighborhood]:
-        """The neighbourhoods, in order of time."""
+        """The neighborhoods, in order of time."""
         stops = np.append(self.anchors[1:], self.t_max + 1)
         return [
             Neighborhood(
-                anchor=int(self.anchors[k]),
-                stop=int(stops[k]),
-                window=(int(self.windows[k, 0]), int(self.windows[k, 1])),
-                reference=int(self.references.state[k]),
-                weights=self.weights[k],
-                offset=float(self.offsets[k]),
-                occupancy=self.occupancy[k],
-                n_samples=int(self.n_samples[k]),
-                rank=int(self.rank[k]),
-                condition=float(self.condition[k]),
+                int(self.anchors[k]),
+                int(stops[k]),
+                (int(self.windows[k, 0]), int(self.windows[k, 1])),
+                int(self.references.state[k]),
+                self.weights[k],
+                float(self.offsets[k]),
+                self.occupancy[k],
+                int(self.n_samples[k]),
+                int(self.rank[k]),
+                float(self.condition[k]),
             )
             for k in range(len(self.anchors))
         ]
 
     def neighborhood_at(self, t: IntArray | int) -> IntArray:
-        """Index of the neighbourhood that predicts for timestep t (the last, beyond t_max).
+        """Index of the neighborhood that predicts for timestep t (the last, beyond t_max).
 
         Parameters
         ----------
@@ -150,7 +137,7 @@ class System:
         Returns
         -------
         ndarray of int
-            From 0; of the shape of ``t``.
+            Of the shape of ``t``.
 
         Raises
         ------
@@ -163,7 +150,7 @@ class System:
         return np.asarray(np.searchsorted(self.anchors, timestep, side="right") - 1)
 
     def values(self, features: Rows, neighborhood: IntArray) -> FloatArray:
-        """Calibrated relative values f(s)·w + o of features (m, d) by neighbourhood (m,).
+        """Calibrated relative values f(s)·w + o of features (m, d) by neighborhood (m,).
 
         Parameters
         ----------

@@ -1,10 +1,9 @@
 r"""Squared distances between the state distributions of two timesteps.
 
-Every distance here is a function ``squared(anchor, start, stop)`` of the kind that
-`lstd_agent.system.neighborhoods` searches with. Three work on distributions p^t, exact or
-empirical:
+Every distance here is a function ``squared(anchor, start, stop)``, with which
+`lstd_agent.system.neighborhoods` searches. Three work on distributions p^t, exact or empirical:
 
-- total variation, ½ ‖p - q‖₁, squared;
+- total variation, ½ ‖p - q‖₁ = 1 - Σ min(p, q), squared;
 - optimal transport, the smallest mean cost of moving p onto q, squared;
 - maximum mean discrepancy, ‖μ_p - μ_q‖² in the kernel's space (eq. ``mean_embedding``).
 
@@ -33,7 +32,6 @@ from lstd_agent.features.kernels import Kernel
 from lstd_agent.features.rows import dense
 
 DistanceName = Literal["mmd", "tv", "ot"]
-EstimatorName = Literal["linear", "quadratic"]
 
 SquaredDistance = Callable[[int, int, int], FloatArray]
 """``squared(anchor, start, stop)``: squared distances from the distribution at ``anchor`` to those
@@ -62,7 +60,7 @@ class MMD:
     'quadratic'
     """
 
-    estimator: EstimatorName = "linear"
+    estimator: Literal["linear", "quadratic"] = "linear"
     kernel: Kernel = field(default_factory=Kernel)
 
     def __post_init__(self) -> None:
@@ -81,27 +79,9 @@ _MOST_TABULATED = 4000
 # Features of single trials are compared up to so many numbers.
 _MOST_NUMBERS = 2**22
 
-_UNCOUNTED = (
-    "this distance compares distributions over countable states; vector observations have "
-    "distance='mmd' or MMD(estimator='linear')"
-)
 
-
-def total_variation(distributions: FloatArray) -> SquaredDistance:
-    """Return squared total variation between rows of ``distributions`` (t_max + 1, S)."""
-
-    def squared(anchor: int, start: int, stop: int) -> FloatArray:
-        difference = distributions[start:stop] - distributions[anchor]
-        return np.asarray(np.square(0.5 * np.abs(difference).sum(axis=1)))
-
-    return squared
-
-
-def sampled_total_variation(visits: sparse.csr_array, n_at: IntArray) -> SquaredDistance:
-    """Return the same by visits (t_max + 1, S) of n_at trials, without a dense distribution.
-
-    ½ Σ |p - q| = 1 - Σ min(p, q), of which only states that both visit are part.
-    """
+def total_variation(visits: sparse.csr_array, n_at: FloatArray | IntArray) -> SquaredDistance:
+    """Return squared total variation by visits (t_max + 1, S) of n_at (t_max + 1,) trials."""
     anchor_share = np.zeros(visits.shape[1])
 
     def squared(anchor: int, start: int, stop: int) -> FloatArray:
@@ -121,17 +101,11 @@ def sampled_total_variation(visits: sparse.csr_array, n_at: IntArray) -> Squared
 def mean_discrepancy(
     distributions: FloatArray, gram: FloatArray, n_trials: IntArray | int | None = None
 ) -> SquaredDistance:
-    """Return the squared MMD between rows of ``distributions`` (t_max + 1, S).
+    """Return the squared MMD between rows of distributions (t_max + 1, S), by k(s, s') (S, S).
 
-    Parameters
-    ----------
-    distributions : ndarray, shape (t_max + 1, S)
-    gram : ndarray, shape (S, S)
-        k(s, s').
-    n_trials : int or ndarray of int, shape (t_max + 1,), optional
-        Where the distributions are frequencies over so many trials: leaves the pairs of a
-        trial with itself out of the two within-timestep means, which makes them unbiased. The
-        cross mean keeps its n pairs within a trial among n², a bias of order 1/n.
+    Of frequencies over ``n_trials``, the pairs of a trial with itself are left out of the two
+    within-timestep means, which makes them unbiased. The cross mean keeps its n pairs within a
+    trial among n², a bias of order 1/n.
     """
     embedding = distributions @ gram
     norm = np.einsum("ts,ts->t", embedding, distributions)
@@ -148,14 +122,10 @@ def mean_discrepancy(
 
 
 def optimal_transport(distributions: FloatArray, cost: FloatArray) -> SquaredDistance:
-    """Return squared optimal-transport distances between rows of ``distributions``.
+    """Return squared optimal-transport distances between rows of distributions (t_max + 1, S).
 
-    Parameters
-    ----------
-    distributions : ndarray, shape (t_max + 1, S)
-    cost : ndarray, shape (S, S)
-        A (pseudo-)metric between states. Because it satisfies the triangle inequality, mass
-        that both distributions share stays where it is, and only the rest is transported.
+    The cost (S, S) is a (pseudo-)metric between states. It satisfies the triangle inequality, so
+    that mass that both distributions share stays where it is, and only the rest is transported.
     """
     # POT imports every array framework it can find unless told not to.
     for backend in ("TORCH", "JAX", "CUPY", "TENSORFLOW"):
@@ -170,18 +140,14 @@ def optimal_transport(distributions: FloatArray, cost: FloatArray) -> SquaredDis
         if moved <= 1e-15 or demand.sum() == 0.0:
             return 0.0
         # The solver insists on equal masses to the last digit.
-        plan_cost = ot.emd2(
-            supply / moved,
-            demand / demand.sum(),
-            np.ascontiguousarray(cost[np.ix_(source, sink)]),
-            check_marginals=False,
-        )
-        return float(moved * plan_cost)
+        masses = supply / moved, demand / demand.sum()
+        between = np.ascontiguousarray(cost[np.ix_(source, sink)])
+        return float(moved * ot.emd2(*masses, between, check_marginals=False))
 
-    return pairwise(distributions, distance)
+    return _pairwise(distributions, distance)
 
 
-def pairwise(distributions: FloatArray, distance: DistributionDistance) -> SquaredDistance:
+def _pairwise(distributions: FloatArray, distance: DistributionDistance) -> SquaredDistance:
     """Return the square of any distance between two distributions, row by row."""
 
     def squared(anchor: int, start: int, stop: int) -> FloatArray:
@@ -196,19 +162,10 @@ def paired_discrepancy(
 ) -> SquaredDistance:
     """Return the linear-time squared MMD between timesteps, from trials in pairs.
 
-    Parameters
-    ----------
-    seen : ndarray, shape (m, t_max + 1, ...)
-        What the kernel takes, of each trial and timestep; anything where a trial was cut short.
-    lengths : ndarray of int, shape (m,)
-        How many timesteps each trial has.
-    kernel : callable
-        Between corresponding observations of two arrays (p, n, ...), shape (p, n).
-
-    Returns
-    -------
-    callable
-        Timesteps that no pair has count like the last one that a pair has.
+    ``seen`` (m, t_max + 1, ...) is what the kernel takes of trials with so many timesteps
+    ``lengths`` (m,), anything after these. The kernel is between corresponding observations of two
+    arrays (p, n, ...), shape (p, n). Timesteps that no pair has count like the last one that a pair
+    has.
     """
     order = np.argsort(-lengths, kind="stable")
     n_pairs = len(order) // 2
@@ -240,40 +197,48 @@ def paired_discrepancy(
 def sampled_distance(
     distance: DistanceName | MMD | DistributionDistance, observed: Any
 ) -> SquaredDistance:
-    """Return the squared distance between timesteps of samples.
+    """Return the squared distance between timesteps of `CountRows` or `TrialRows`.
 
-    Parameters
-    ----------
-    distance : {"mmd", "tv", "ot"}, MMD or callable
-        ``"ot"`` moves mass at the Euclidean distance between features; ``"mmd"`` is the linear
-        MMD, or the total variation of counts of which no trial is stored.
-    observed : CountRows or TrialRows
-        Vector observations have the linear MMD only.
-
-    Raises
-    ------
-    InvalidInputError
-        If the name is unknown, the samples have no such distance, or there are fewer than two
-        trials for the MMD.
+    ``"ot"`` moves mass at the Euclidean distance between features. ``"mmd"`` is the linear MMD, or
+    the total variation of counts without stored trials. Vector observations have the linear MMD
+    only. Raises `InvalidInputError` if the samples have no such distance.
     """
     if distance == "mmd" and not falls_back(observed):
         return _linear_mmd(observed.default_kernel, observed)
+    if isinstance(distance, MMD) and distance.estimator == "linear":
+        return _linear_mmd(distance.kernel, observed)
+    is_name = isinstance(distance, str) and distance in ("mmd", "tv", "ot")
+    if not (is_name or isinstance(distance, MMD) or callable(distance)):
+        raise InvalidInputError(
+            "distance must be 'mmd', 'tv', 'ot', an MMD or a function of two distributions; got "
+            f"{distance!r}"
+        )
+    if observed.visits is None:
+        raise InvalidInputError(
+            "this distance compares distributions over countable states; vector observations have "
+            "distance='mmd' or MMD(estimator='linear')"
+        )
+    if is_name and distance != "ot":
+        return total_variation(observed.visits, observed.trials_at)
+    features = observed.candidate_features
+    if isinstance(distance, MMD) and features.shape[0] > _MOST_OF_GRAM:
+        raise InvalidInputError(
+            f"the quadratic MMD compares all pairs of states, here {features.shape[0]}², and takes "
+            f"at most {_MOST_OF_GRAM}: use MMD('linear') or distance='tv'"
+        )
+    visits = observed.visits.toarray()
+    distributions = visits / visits.sum(axis=1, keepdims=True)
     if isinstance(distance, MMD):
-        of = _linear_mmd if distance.estimator == "linear" else _quadratic_mmd
-        return of(distance.kernel, observed)
-    if isinstance(distance, str) and distance in ("mmd", "tv"):
-        return sampled_total_variation(_visits(observed), observed.trials_at)
-    if isinstance(distance, str) and distance == "ot":
-        from scipy.spatial.distance import cdist  # takes long to import
-
-        features = dense(observed.candidate_features)
-        return optimal_transport(_distributions(observed), np.asarray(cdist(features, features)))
+        n_at = observed.trials_at
+        _check_pairs("quadratic MMD compares different trials and needs at least 2", n_at.max())
+        kernel = distance.kernel.fit_width(features)
+        return mean_discrepancy(distributions, kernel(features, features), n_at)
     if callable(distance):
-        return pairwise(_distributions(observed), distance)
-    raise InvalidInputError(
-        f"distance must be 'mmd', 'tv', 'ot', an MMD or a function of two distributions; got "
-        f"{distance!r}"
-    )
+        return _pairwise(distributions, distance)
+    from scipy.spatial.distance import cdist  # takes long to import
+
+    features = dense(features)
+    return optimal_transport(distributions, np.asarray(cdist(features, features)))
 
 
 def falls_back(observed: Any) -> bool:
@@ -281,21 +246,9 @@ def falls_back(observed: Any) -> bool:
     return observed.visits is not None and not len(observed.trial_features(1)[1])
 
 
-def _visits(observed: Any) -> sparse.csr_array:
-    if observed.visits is None:
-        raise InvalidInputError(_UNCOUNTED)
-    visits: sparse.csr_array = observed.visits
-    return visits
-
-
-def _distributions(observed: Any) -> FloatArray:
-    visits = _visits(observed).toarray()
-    return np.asarray(visits / visits.sum(axis=1, keepdims=True))
-
-
 def _linear_mmd(kernel: Kernel, observed: Any) -> SquaredDistance:
     seen, lengths = observed.trial_features(_MOST_NUMBERS)
-    _check_pairs("linear", len(lengths))
+    _check_pairs("linear MMD compares different trials and needs at least 2 stored", len(lengths))
     features = observed.candidate_features
     kernel = kernel.fit_width(features[:_MOST_TABULATED])
     if observed.visits is None:
@@ -312,24 +265,10 @@ def _linear_mmd(kernel: Kernel, observed: Any) -> SquaredDistance:
     return paired_discrepancy(seen, lengths, between)
 
 
-def _quadratic_mmd(kernel: Kernel, observed: Any) -> SquaredDistance:
-    distributions, features = _distributions(observed), observed.candidate_features
-    n = features.shape[0]
-    if n > _MOST_OF_GRAM:
-        raise InvalidInputError(
-            f"the quadratic MMD compares all pairs of states, here {n}², and takes at "
-            f"most {_MOST_OF_GRAM}: use MMD('linear') or distance='tv'"
-        )
-    _check_pairs("quadratic", int(observed.trials_at.max()))
-    kernel = kernel.fit_width(features)
-    return mean_discrepancy(distributions, kernel(features, features), observed.trials_at)
-
-
-def _check_pairs(estimator: str, n_trials: int) -> None:
+def _check_pairs(name: str, n_trials: int) -> None:
     """Raise unless there are two trials to compare."""
     if n_trials < 2:
-        stored = " stored" if estimator == "linear" else ""
         raise InvalidInputError(
-            f"the {estimator} MMD compares different trials and needs at least 2{stored}; got "
-            f"{n_trials}: give distance='tv' (countable states), n_anchors=1, or anchors="
+            f"the {name}; got {n_trials}: give distance='tv' (countable states), n_anchors=1, or "
+            "anchors="
         )

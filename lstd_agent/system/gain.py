@@ -8,18 +8,16 @@ The tail is the second half of all timesteps. Its rows
 projected on :math:`\tilde f`. A period of the chain does not bias such a g, nor does what is left
 of a transient, if features can represent the values.
 
-:math:`g = \sum_i \alpha_i r_i` is linear in the rewards, so that :math:`1 / \sum \alpha_i^2` is the
-number of samples whose mean would be as noisy: the *effective number of samples* (with durations in
-units of their mean). Where it is a
-small share of the tail's samples, a few rows decide the gain, and it may be anything: then all
-timesteps are asked; and where these do not determine it either, the plain mean reward of the tail
-remains, with a warning.
+:math:`g = \sum_i \alpha_i r_i` is linear in the rewards. Therefore :math:`1 / \sum \alpha_i^2` is
+the number of samples whose mean would be as noisy: the *effective number of samples* (with
+durations in units of their mean). If it is a small share of the tail's samples, a few rows decide
+the gain, and it may be anything. Then all timesteps are asked. If these do not determine the gain
+either, the mean reward of the tail remains, with a warning.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -39,21 +37,13 @@ _OPEN = 1e-6
 GainRows = Literal["tail", "all", "mean"]
 
 
-@dataclass(frozen=True, eq=False)
-class Gain:
-    r"""A gain, and what it was made of.
+class Gain(NamedTuple):
+    r"""A gain, reward per unit of time, and how it was found.
 
-    Attributes
-    ----------
-    value : float
-        Reward per unit of time.
-    rows : {"given", "tail", "all", "mean"}
-        Given; or by the least squares of the tail, or of all timesteps; or the tail's mean reward.
-    share : float
-        Effective number of samples, as a share of those that it is by.
-    settled : ndarray, shape (p,), optional
-        Mean features in the long run, :math:`\sum_i \alpha_i \tilde f_i`, where rows determine the
-        gain. The mean of the tail is not yet that, where some trials have not left the start.
+    It is given, or by least squares of the rows of the tail, or of all timesteps, or the tail's
+    mean reward. ``share`` is the effective number of samples as a share of all samples asked.
+    ``settled`` (p,) are mean features in the long run, :math:`\sum_i \alpha_i \tilde f_i`, where
+    rows determine the gain. The tail's mean differs where some trials have not left the start.
     """
 
     value: float
@@ -63,35 +53,28 @@ class Gain:
 
 
 def estimate_gain(source: Samples, segments: Segments, rows: GainRows | None = None) -> Gain:
-    """Return the gain by the rows that determine it, beginning with given ones, as refits do.
+    """Return the gain by given rows, or by the first that determine it: tail, all, mean.
 
-    Parameters
-    ----------
-    source : Samples
-        An exact one takes the tail: nothing there is noise.
-    segments : Segments
-    rows : {"tail", "all", "mean"}, optional
+    An exact source takes the tail: nothing there is noise.
     """
-    T = source.t_max
-    if rows is None and source.n_trials == 0:
-        rows = "tail"
-    tail = segments.between((T + 1) // 2, T) or segments.between(0, T + 1)
+    T, is_exact = source.t_max, source.n_trials == 0
     share = 0.0
     if rows in ("tail", None):
+        tail = segments.between((T + 1) // 2, T) or segments.between(0, T + 1)
         found = _solved(source, total(tail), "tail")
         share = found.share
-        if share >= LEAST_SHARE or source.n_trials == 0:
+        if share >= LEAST_SHARE or is_exact:
             return found
     if rows != "mean":
         found = _solved(source, total(segments.between(0, T + 1)), "all")
         if rows == "all" or found.share >= LEAST_SHARE:
             return found
-    return Gain(mean_reward(source, segments), "mean", share)
+    return Gain(mean_reward(segments), "mean", share)
 
 
-def mean_reward(source: Samples, segments: Segments) -> float:
+def mean_reward(segments: Segments) -> float:
     """Return the mean reward of the tail per unit of time."""
-    tail = total(segments.between((source.t_max + 1) // 2, source.t_max + 1))
+    tail = segments.tail
     return float(tail.sums[-2] / tail.sums[-1]) if tail.n else 0.0
 
 
@@ -108,7 +91,6 @@ def _solved(source: Samples, rows: Factor, name: Literal["tail", "all"]) -> Gain
     is_open = rows.n == 0.0 or found.spread[-1] == 0.0
     if is_open or np.linalg.norm(found.null[-1]) > _OPEN:
         return Gain(0.0, name, 0.0)  # the smallest solution has a small spread, and is any number
-    # That is a combination of rewards whose coefficients sum to 1 over durations.
     share = 1.0 / found.spread[-1] ** 2 / rows.n
     settled = found.weights[-1, 1:]
     if source.constant:
@@ -127,16 +109,11 @@ def check_gain(gain: float | str | None) -> float | None:
             "very thing wanted, would be subtracted. Give a number, or None to estimate it from "
             "the settled tail"
         )
-    if gain is None:
-        return None
     number = float(gain) if isinstance(gain, np.number) else gain
+    is_number = isinstance(number, int | float) and not isinstance(number, bool)
     # Integers are compared as they are, since they may be too large for a float.
-    if (
-        isinstance(number, int | float)
-        and not isinstance(number, bool)
-        and abs(number) <= MAX_REWARD
-    ):
-        return float(number)
+    if number is None or (is_number and abs(number) <= MAX_REWARD):  # type: ignore[arg-type]
+        return None if number is None else float(number)
     raise InvalidInputError(
         f"gain must be a finite number or None, of size at most {MAX_REWARD:g}; got {gain!r}"
     )

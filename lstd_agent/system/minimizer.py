@@ -7,7 +7,7 @@ For a state distribution p that may be zero somewhere, and features f(s), let
     X = E[f(S) (f(S) - f(S'))^T], \quad Z = E[f(S) f(S)^T], \quad y = E[(r(S) - g) f(S)],
 
 with S drawn from p. The mean squared projected Bellman error is the seminorm
-:math:`e_{PB}(w) = \|X w - y\|^2_{Z^\dagger}`, and one minimizer is
+:math:`e_{PB}(w) = \|X w - y\|^2_{Z^\dagger}` (eq. ``epb``), and one minimizer is
 
 .. math:: w = (Z^{\dagger/2} X)^\dagger \, Z^{\dagger/2} y .
 
@@ -18,14 +18,16 @@ the features can represent a constant. Both are the normal case, so both pseudoi
 With square roots Z = AᵀA, X = AᵀB and y = Aᵀc, Z is never formed: if L is an orthonormal basis of
 the range of A, then up to a rotation :math:`Z^{\dagger/2} A^T = L^T`, and
 
-.. math:: w = (L^T B)^\dagger L^T c .
+.. math:: w = (L^T B)^\dagger L^T c, \quad e_{PB}(w) = \|L^T (B w - c)\|^2 .
+
+`lstd_agent.rows.factors.reduced` computes Lᵀ B and Lᵀ c. With B = A and :math:`c = \sqrt{p}`, F w
+is the projection :math:`F Z^\dagger F^T D_p` (Lemma ``projector``).
 """
 
 from __future__ import annotations
 
 import numbers
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -44,22 +46,13 @@ _ROUNDING = 1e-14
 _DIFFERENCES = 1e-10
 
 
-@dataclass(frozen=True, eq=False)
-class Minimizer:
-    """Minimizing weights and how well they are determined.
+class Minimizer(NamedTuple):
+    """Minimizing weights (d, q), and how well they are determined.
 
-    Attributes
-    ----------
-    weights : ndarray, shape (d, q)
-        One column for each right-hand side.
-    rank : int
-        Numerical rank of Lᵀ B: how many directions of w the data determine.
-    condition : float
-        Ratio of the largest to the smallest singular value kept (1 where the rank is 0).
-    null : ndarray, shape (d, d - rank)
-        An orthonormal basis of the directions that the equations leave open.
-    spread : ndarray, shape (d,)
-        The norm of each weight as a function of the numbers, root-weighted.
+    ``rank`` is the numerical rank of Lᵀ B, and ``condition`` the ratio of the largest to the
+    smallest singular value kept, 1 where the rank is 0. ``null`` (d, d - rank) is an orthonormal
+    basis of what the equations leave open. ``spread`` (d,) is the norm of each weight as a function
+    of the root-weighted numbers.
     """
 
     weights: FloatArray
@@ -76,13 +69,6 @@ def check_rcond(rcond: float) -> float:
     raise InvalidInputError(f"rcond must be above 0 and below 1; got {rcond!r}")
 
 
-def basis_of_range(A: FloatArray, rcond: float) -> tuple[FloatArray, float]:
-    """Return an orthonormal basis of the range of A, and the largest singular value."""
-    U, size, _ = svd(A)
-    largest = float(size.max(initial=0.0))
-    return np.asarray(U[:, size > rcond * largest]), largest
-
-
 def minimize(
     equations: Reduced,
     rcond: float = DEFAULT_RCOND,
@@ -92,25 +78,9 @@ def minimize(
 ) -> Minimizer:
     """Return the minimizer of the projected Bellman error.
 
-    Parameters
-    ----------
-    equations : Reduced
-        Root-weighted rows in an orthonormal basis of the range of A.
-    rcond : float
-        The relative cutoff of the size of A; of B it is that or 1e-10, whichever is smaller.
-    metric : ndarray, shape (k, r), optional
-        Of all minimizers, the smallest w is returned, or that of the smallest ``metric @ w``. The
-        metric is of the first r weights.
-    directions : bool
-        Whether to tell the directions that the equations leave open, and the spread.
-
-    Returns
-    -------
-    Minimizer
-
-    Notes
-    -----
-    Source: Thm ``epb_minimizer``.
+    Of all minimizers, the smallest w is taken, or given a metric (k, r) the one with the smallest
+    ``metric @ w[:r]``. ``rcond`` is the cutoff of the size of A. The cutoff of B is at most 1e-10.
+    Without ``directions``, ``null`` and ``spread`` may be empty.
     """
     B, c, d = equations.B, equations.c, equations.B.shape[1]
     cutoff = min(rcond, _DIFFERENCES)
@@ -130,52 +100,5 @@ def minimize(
         r = metric.shape[1]
         turned, own = (np.vstack((metric @ each[:r], each[r:])) for each in (null, weights))
         weights = weights - null @ np.linalg.lstsq(turned, own, rcond=None)[0]
-    return Minimizer(
-        weights,
-        rank,
-        float(singular[0] / singular[rank - 1]) if rank else 1.0,
-        null,
-        np.linalg.norm(kept, axis=1),
-    )
-
-
-def reduced(A: FloatArray, B: FloatArray, c: FloatArray, rcond: float = DEFAULT_RCOND) -> Reduced:
-    """Return root-weighted rows A, B (m, d) and c (m, q) in an orthonormal basis of A's range."""
-    L, largest = basis_of_range(A, rcond)
-    return Reduced(L.T @ A, L.T @ B, L.T @ c, largest)
-
-
-def projected_bellman_error(
-    A: FloatArray, B: FloatArray, c: FloatArray, w: FloatArray, rcond: float = DEFAULT_RCOND
-) -> float:
-    """Return e_PB(w) = ‖B w - c‖² projected on the range of A (eq. ``epb``), a sum over rows.
-
-    Parameters
-    ----------
-    A, B : ndarray, shape (m, d)
-    c : ndarray, shape (m,)
-    w : ndarray, shape (d,)
-    rcond : float
-        Relative cutoff of the size of A.
-    """
-    L, _ = basis_of_range(A, rcond)
-    return float(np.sum((L.T @ (B @ w - c)) ** 2))
-
-
-def projector(
-    features: FloatArray, distribution: FloatArray, rcond: float = DEFAULT_RCOND
-) -> FloatArray:
-    """Return the projection F Z† Fᵀ D_p, shape (S, S) (Lemma ``projector``).
-
-    Parameters
-    ----------
-    features : ndarray, shape (S, d)
-    distribution : ndarray, shape (S,)
-    rcond : float
-        Relative cutoff of the size of √p F.
-    """
-    root = np.sqrt(distribution)[:, None]
-    U, size, Vt = svd(root * features)
-    keep = size > rcond * size[0]
-    # F Z† Fᵀ D = F V σ⁻¹ Uᵀ √D.
-    return np.asarray(features @ (Vt[keep].T / size[keep]) @ (U[:, keep] * root).T)
+    condition = float(singular[0] / singular[rank - 1]) if rank else 1.0
+    return Minimizer(weights, rank, condition, null, np.linalg.norm(kept, axis=1))

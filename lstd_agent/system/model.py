@@ -11,35 +11,36 @@ equation of s₀ itself is left out: it would tell the gain, and a gain is given
 observations to be Markov states.
 
 States from which :math:`\hat P` does not lead to s₀ have no value. Transitions to them are left out
-of the mean over the others; :math:`h(s)`, the probability of getting to one of them before s₀, is
-how much that might matter.
+of the mean over the others. How much that might matter is :math:`h(s)`, the probability of getting
+to one of them before s₀.
 
-Every neighbourhood k has a weighted least-squares fit of the values in the features
+Every neighborhood k has a weighted least-squares fit of the values in the features
 :math:`\tilde f = (f, 1)`:
 
 .. math:: w_k = \arg\min_w \sum_{t \in k} \frac{1}{\varepsilon_t}
           \sum_s \hat p_t(s) \left(\hat v(s) - \tilde f(s)^T w\right)^2 .
 
-The first neighbourhood, whose fit holds the values of the starts, counts all visits alike,
-:math:`\varepsilon_t = 1`. So does a first fit of each of the others, whose root mean square error
-at timestep t is :math:`\varepsilon_t`. That is a step of iteratively reweighted least squares
-towards the least *sum of roots* (eq. ``tot_rooterr``): the least sum of squares would spoil
-hundreds of settled timesteps for a few visits to states that the features cannot represent.
+The first neighborhood, whose fit holds the values of the starts, counts all visits alike,
+:math:`\varepsilon_t = 1`. The others are fitted so, too, and then once more, with the root mean
+square error of the first fit at timestep t for :math:`\varepsilon_t`. That is a step of iteratively
+reweighted least squares towards the least *sum of roots* (eq. ``tot_rooterr``). The least sum of
+squares would spoil hundreds of settled timesteps for a few visits to states that the features
+cannot represent.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
 
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
+from lstd_agent.rows.factors import reduced
 from lstd_agent.system.absorption import SumsUntil
-from lstd_agent.system.minimizer import minimize, reduced
-from lstd_agent.system.solution import Solved
+from lstd_agent.system.linked import Solved
+from lstd_agent.system.minimizer import minimize
 
 # A timestep with a smaller root mean square error, relative to the mean, weighs no more for it.
 _FLOOR = 1e-3
@@ -50,16 +51,10 @@ NOT_COUNTED = (
 )
 
 
-@dataclass(frozen=True, eq=False)
-class PooledModel:
-    """Values by pooled transitions.
+class PooledModel(NamedTuple):
+    """Values (S,) by pooled transitions, 0 where nothing determines them.
 
-    Attributes
-    ----------
-    values : ndarray, shape (S,)
-        0 where they are not determined at all.
-    open_share : ndarray, shape (S,)
-        h, the part of each value that is not determined: from 0 to 1.
+    ``open_share`` (S,) is h, the part of each value that is not determined: from 0 to 1.
     """
 
     values: FloatArray
@@ -67,26 +62,13 @@ class PooledModel:
 
 
 def pooled_model(source: Any, gain: float, main: int) -> PooledModel:
-    """Solve the chain of all transitions of counts.
+    """Solve the chain of all transitions of `CountRows`, with value 0 at a state.
 
-    Parameters
-    ----------
-    source : CountRows
-        Of any states; nothing is known where there are no transitions.
-    gain : float
-        Per unit of time.
-    main : int
-        The state whose value is 0: the main reference state, or the terminal one.
-
-    Returns
-    -------
-    PooledModel
+    That is the main reference state, or the terminal one.
     """
-    transitions, rewards = source.transitions(), source.reward_sums()
-    until = SumsUntil(transitions, main, np.asarray(transitions.sum(axis=1)))
-    values = np.zeros(transitions.shape[0])
-    above = gain * source.step_durations()[until.states]
-    values[until.states] = until.of(rewards[until.states] / until.visits - above)
+    visits, rewards, durations = source.pooled()
+    until, values = SumsUntil(source.transitions(), main, visits), np.zeros(len(visits))
+    values[until.states] = until.of((rewards - gain * durations)[until.states])
     return PooledModel(values, until.open_share)
 
 
@@ -100,7 +82,7 @@ def check_model(backup: Any, calibration: str) -> None:
 
 
 def solve_model(source: Any, windows: IntArray, model: PooledModel) -> list[Solved]:
-    """Fit all neighbourhoods to the values of the pooled model.
+    """Fit all neighborhoods to the values of the pooled model.
 
     They have no open directions: `PooledModel.open_share` tells what is open.
     """

@@ -1,13 +1,13 @@
-r"""Anchors and timestep neighbourhoods (Def ``neighborhood``).
+r"""Anchors and timestep neighborhoods (Def ``neighborhood``).
 
 Algorithm ``approx_anchor`` is `AnchorSearch`. Of Algorithm ``identify_anchor``, `find_anchors` is
 the first half; the second, reference states and merging, is in `lstd_agent.system.references`.
 
-A neighbourhood is a run of consecutive timesteps that share one approximator; its first
-timestep is its anchor. For a tolerance Δ, timestep t becomes the next anchor when the running
-average of the *squared* distances between the last anchor's state distribution and those of
-its neighbours so far, t included, exceeds Δ². The tolerance starts small and doubles until
-there are no more anchors than wanted.
+A neighborhood is a run of consecutive timesteps that share one approximator; its first timestep is
+its anchor. For a tolerance Δ, timestep t becomes the next anchor if the running average of the
+*squared* distances between the last anchor's state distribution and those of its neighbors so far,
+t included, exceeds Δ². The tolerance starts small and doubles until there are no more anchors than
+wanted.
 """
 
 from __future__ import annotations
@@ -34,13 +34,7 @@ _TOLERANCE_PRECISION = 1e-6
 class AnchorSearch:
     """Algorithm ``approx_anchor``, for any tolerance, computing each distance at most once.
 
-    Parameters
-    ----------
-    squared_distance : SquaredDistance
-    t_max : int
-        The last timestep.
-    latest : int, optional
-        The latest timestep that may become an anchor.
+    No timestep after ``latest`` becomes an anchor.
     """
 
     def __init__(
@@ -97,7 +91,7 @@ class AnchorSearch:
                 return anchor + 1 + int(np.argmax(exceeds))
             if row.size == n_following:
                 return None
-            # Most anchors have few neighbours: look ahead in blocks that double.
+            # Most anchors have few neighbors: look ahead in blocks that double.
             size = min(max(1, 2 * row.size), n_following)
             more = self._squared_distance(anchor, anchor + 1 + row.size, anchor + 1 + size)
             if not np.isfinite(more).all():
@@ -115,35 +109,12 @@ def find_anchors(
     search: SearchName = "doubling",
     latest: int | None = None,
 ) -> IntArray:
-    """Return the anchors of at most ``n_anchors`` neighbourhoods (Algorithm ``identify_anchor``).
+    """Return the anchors of at most ``n_anchors`` neighborhoods (Algorithm ``identify_anchor``).
 
-    Parameters
-    ----------
-    squared_distance : SquaredDistance
-        Called only for ``2 <= n_anchors <= t_max``.
-    t_max : int
-        The last timestep.
-    n_anchors : int or None
-        Wanted number of anchors. 1 gives one neighbourhood at 0; None, or as many as
-        there are timesteps, gives one anchor for each of them (stepwise).
-    search : {"doubling", "exact"}
-        The paper doubles the tolerance, which may jump past the wanted number.
-        ``"exact"`` then bisects between the last two tolerances, and takes the anchors that
-        come closest to that number without exceeding it. (More tolerance does not always give
-        fewer anchors; bisection finds one place where it does.)
-
-    latest : int, optional
-        The latest timestep that may become an anchor.
-
-    Returns
-    -------
-    ndarray of int
-        Ascending, the first 0.
-
-    Raises
-    ------
-    InvalidInputError
-        If ``n_anchors`` is below 1 or the search is unknown.
+    The paper doubles the tolerance, which may jump past the wanted number. ``"exact"`` then bisects
+    between the last two tolerances, and takes the anchors that come closest to that number without
+    exceeding it. (More tolerance does not always give fewer anchors; bisection finds one place
+    where it does.) Distances are computed only for ``2 <= n_anchors <= t_max``.
     """
     check_choice("search", search, SEARCHES)
     n_anchors = check_n_anchors(n_anchors)
@@ -156,7 +127,10 @@ def find_anchors(
 
 
 def only_anchors(n_anchors: int | None, t_max: int) -> IntArray | None:
-    """Return the anchors where the wanted number leaves no choice, whatever the distances."""
+    """Return the anchors where the wanted number leaves no choice, whatever the distances.
+
+    None, or as many as there are timesteps, is one for each of them (stepwise).
+    """
     if n_anchors is None or n_anchors > t_max:
         return np.arange(t_max + 1)
     return np.zeros(1, dtype=np.int64) if n_anchors == 1 else None
@@ -170,14 +144,8 @@ def check_n_anchors(n_anchors: int | None) -> int | None:
 def check_anchors(anchors: object, t_max: int) -> IntArray:
     """Validate anchors given outright: integers from 0, ascending, at most ``t_max``."""
     array = np.asarray(anchors)
-    if (
-        array.ndim != 1
-        or array.size == 0
-        or not np.issubdtype(array.dtype, np.integer)
-        or array[0] != 0
-        or (np.diff(array) <= 0).any()
-        or array[-1] > t_max
-    ):
+    is_run = array.ndim == 1 and array.size > 0 and np.issubdtype(array.dtype, np.integer)
+    if not is_run or array[0] != 0 or (np.diff(array) <= 0).any() or array[-1] > t_max:
         raise InvalidInputError(
             f"anchors must be ascending integers that start at 0 and end at t_max = {t_max} or "
             f"before; got {anchors!r}"
@@ -186,25 +154,15 @@ def check_anchors(anchors: object, t_max: int) -> IntArray:
 
 
 def neighborhood_windows(anchors: IntArray, t_max: int, tail: TailName) -> IntArray:
-    """Return the timesteps each neighbourhood averages over, shape (n, 2), stop exclusive.
+    """Return the timesteps each neighborhood averages over, shape (n, 2), stop exclusive.
 
-    Parameters
-    ----------
-    anchors : ndarray of int, shape (n,)
-    t_max : int
-        The last timestep.
-    tail : {"window", "settled", "stationary"}
-        What the last neighbourhood averages: all its timesteps up to t_max; their second half,
-        by when the chain has settled; or, in exact statistics alone, the limit p*, which they
-        keep as timestep t_max + 1.
+    The last averages all its timesteps up to t_max (``"window"``); or their second half, by when
+    the chain has settled; or, of exact chains alone, the limit p*, for which timestep t_max + 1
+    stands (``"stationary"``).
     """
     windows = np.stack((anchors, np.append(anchors[1:], t_max + 1)), axis=1)
     if tail == "settled":
         windows[-1, 0] += (windows[-1, 1] - windows[-1, 0]) // 2
     elif tail == "stationary":
         windows[-1] = (t_max + 1, t_max + 2)
-    elif tail != "window":
-        raise InvalidInputError(
-            f"tail must be 'window', 'settled' or (exact statistics) 'stationary'; got {tail!r}"
-        )
     return windows

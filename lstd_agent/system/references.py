@@ -1,21 +1,20 @@
 """Reference states and merging (section ``sref_offset``, Algorithm ``identify_sref``).
 
-Each approximator knows the bias up to its own offset; states that two neighbourhoods share
-tie their offsets together. The *main* reference state is the most common one among all
-neighbourhood supports. Neighbourhoods without it get *auxiliary* reference states: again the
-most common among those still without, but contained in the support of one that has its
-reference. Neighbourhoods that no shared state reaches are merged into their nearest one.
+Each approximator knows the bias up to its own offset; states that two neighborhoods share tie
+their offsets together. The *main* reference state is the most common one among all neighborhood
+supports. Neighborhoods without it get *auxiliary* reference states: again the most common among
+those still without, but contained in the support of one that has its reference. Neighborhoods that
+no shared state reaches are merged into their nearest one.
 
-Among equally common states the paper takes one of the earliest neighbourhood (rule
-``"most_common"``; the lowest such state here). That is often a rarely visited state, whose
-noisy estimate then shifts every other. Rule ``"occupancy"`` takes the state whose *smallest*
-visiting frequency, over the neighbourhoods that will rely on it, is largest.
+Among equally common states the paper takes one of the earliest neighborhood (rule
+``"most_common"``; the lowest such state here). That is often a rarely visited state, whose noisy
+estimate then shifts every other. Rule ``"occupancy"`` takes the state whose *smallest* visiting
+frequency is largest, over the neighborhoods that will rely on it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -28,17 +27,8 @@ RuleName = Literal["occupancy", "most_common"]
 RULES: tuple[RuleName, ...] = ("occupancy", "most_common")
 
 
-@dataclass(frozen=True)
-class ReferenceStates:
-    """The reference state of each neighbourhood.
-
-    Attributes
-    ----------
-    state : ndarray of int, shape (n,)
-        -1 for a neighbourhood that got none.
-    main : int
-        The main reference state, whose relative value is 0.
-    """
+class ReferenceStates(NamedTuple):
+    """The reference state (n,) of each neighborhood, -1 where it got none, and the main one."""
 
     state: IntArray
     main: int
@@ -52,26 +42,10 @@ def assign_references(
 ) -> ReferenceStates:
     """Choose the main and the auxiliary reference states (Algorithm ``identify_sref``).
 
-    Parameters
-    ----------
-    occupancy : ndarray, shape (n, M)
-        Mean probability of each candidate state in each neighbourhood.
-    support_threshold : float
-        A state is in a neighbourhood's support if its occupancy exceeds this.
-    rule : {"occupancy", "most_common"}
-        How equally common states are told apart.
-    main : int, optional
-        The main reference state, where it is known: a terminal state, whose value is 0. It is
-        passed over if no neighbourhood has it in its support.
-
-    Returns
-    -------
-    ReferenceStates
-
-    Raises
-    ------
-    InvalidInputError
-        If the rule is unknown, or no candidate is in any support.
+    A state is in a neighborhood's support if its occupancy, one of (n, M), exceeds the threshold.
+    ``main`` is the main reference state where it is known: a terminal state, whose value is 0. It
+    is passed over if no neighborhood has it in its support. Raises `InvalidInputError` if no
+    candidate is in any support.
     """
     check_choice("reference", rule, RULES)
     support = occupancy > support_threshold
@@ -108,9 +82,9 @@ def _most_common(
     known: FloatArray,
     rule: RuleName,
 ) -> int | None:
-    """Return the most common eligible state of the waiting neighbourhoods, if there is one.
+    """Return the most common eligible state of the waiting neighborhoods, if there is one.
 
-    ``known`` is each state's largest occupancy in a neighbourhood whose reference is settled:
+    ``known`` is each state's largest occupancy in a neighborhood whose reference is settled:
     an auxiliary reference relies on that one too.
     """
     count = np.where(eligible, support.sum(axis=0), 0)
@@ -127,21 +101,10 @@ def _most_common(
 def merge_neighborhoods(
     anchors: IntArray, references: ReferenceStates
 ) -> tuple[IntArray, ReferenceStates]:
-    """Merge neighbourhoods without a reference state into the nearest one that has one.
+    """Merge neighborhoods without a reference state into the nearest one that has one.
 
-    Nearest is by the distance between anchors; ties go to the preceding neighbourhood. The
-    earliest anchor of those merged becomes the anchor.
-
-    Parameters
-    ----------
-    anchors : ndarray of int, shape (n,)
-    references : ReferenceStates
-
-    Returns
-    -------
-    anchors : ndarray of int
-    references : ReferenceStates
-        Of the remaining neighbourhoods.
+    Nearest is by the distance between anchors; ties go to the preceding neighborhood. The earliest
+    anchor of those merged becomes the anchor.
     """
     has = np.flatnonzero(references.state >= 0)
     if has.size == anchors.size:
@@ -160,21 +123,10 @@ def calibrate_offsets(
     support_threshold: float = 0.0,
     rule: RuleName = "occupancy",
 ) -> FloatArray:
-    """Return the offset of each approximator, shape (n,).
+    """Return the offset of each approximator (n,), from features (M, d) of candidate states.
 
-    Parameters
-    ----------
-    weights : ndarray, shape (n, d)
-    features : ndarray, shape (M, d)
-        Of the candidate reference states.
-    references : ReferenceStates
-        Every neighbourhood has one.
-    occupancy : ndarray, shape (n, M)
-    support_threshold : float
-        A state is in a neighbourhood's support if its occupancy exceeds this.
-    rule : {"occupancy", "most_common"}
-        Which calibrated neighbourhood to agree with at an auxiliary reference state, when
-        several contain it: the one that visits it most often, or the earliest.
+    If several calibrated neighborhoods contain an auxiliary reference state, the rule says which
+    one to agree with: the one that visits the state most often, or the earliest.
     """
     own_value = np.einsum("nd,nd->n", weights, features[references.state])
     calibrated = references.state == references.main
@@ -195,15 +147,9 @@ def calibrate_offsets(
 def neighborhoods_with_references(
     source: Any, segments: Segments | None, anchors: IntArray, rule: RuleName, tail: TailName
 ) -> tuple[IntArray, IntArray, ReferenceStates]:
-    """Give every neighbourhood a reference state, merging those that cannot have one.
+    """Return anchors and windows of neighborhoods that all have a reference state.
 
-    Algorithm ``identify_anchor``, from its anchors on.
-
-    Returns
-    -------
-    anchors : ndarray of int, shape (n,)
-    windows : ndarray of int, shape (n, 2)
-    references : ReferenceStates
+    Algorithm ``identify_anchor``, from its anchors on: others are merged.
     """
     while True:
         windows = neighborhood_windows(anchors, source.t_max, tail)
@@ -216,6 +162,6 @@ def neighborhoods_with_references(
             return anchors, windows, references
         anchors = merged
         # Merging only adds to windows, so references stay in their supports. The exception is a
-        # neighbourhood that becomes the last, where that is fitted to its tail: choose again.
+        # neighborhood that becomes the last, where that is fitted to its tail: choose again.
         if tail == "window" or not last_is_merged:
             return anchors, neighborhood_windows(anchors, source.t_max, tail), references

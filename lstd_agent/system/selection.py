@@ -9,7 +9,7 @@ each backup is fitted to one half of the trials and held against excess returns 
 and then the halves change places. Returns are noisy but unbiased, whatever observations leave out
 and however values are found. The mean square of :math:`v(s_t) - G_t` is taken over the trials of
 each timestep, and over all timesteps with weights of 1/(t + 1): transients are short, and the bias
-of their states is what is wanted.
+of their states is wanted.
 
 Of the backups, in order of preference, a later one is chosen only if it is clearly better:
 
@@ -19,7 +19,7 @@ Of the backups, in order of preference, a later one is chosen only if it is clea
 
 A λ is rejected if the mean value of the start misses the returns by more than would be warned of,
 unless single steps miss them as much. The same samples always make the same choice. Numbers of
-neighbourhoods are compared likewise, each with its own backup.
+neighborhoods are compared likewise, each with its own backup.
 """
 
 from __future__ import annotations
@@ -32,14 +32,15 @@ import numpy as np
 
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.backups import Backup, LambdaReturn, backup_name
-from lstd_agent.system.solution import Solved
+from lstd_agent.system.linked import Solved
+from lstd_agent.system.model import pooled_model
 from lstd_agent.system.solve import Subsets
 
 DECAYS = (0.6, 0.9, 1.0)
 """The λ that ``"auto"`` tries."""
 
 OPEN_TOLERANCE = 0.05
-"""Values of which a larger share is open are not determined."""
+"""A value is not determined if a larger share of it is open."""
 
 # Counts are held out in so many groups, half of them for each half of the trials.
 _N_GROUPS = 8
@@ -62,20 +63,11 @@ _SHARE = 0.05
 
 @dataclass(frozen=True)
 class Tried:
-    """A backup that was tried.
+    """A backup that was tried, with a number of neighborhoods where those are compared.
 
-    Attributes
-    ----------
-    backup : Backup
-    error : float
-        Root mean square error of predicted against observed excess returns of held-out trials,
-        their noise included.
-    difference : float
-        Its mean square error minus the mean square error of the first one tried.
-    standard_error : float
-        Of the difference, by groups of trials.
-    n_anchors : int or None
-        Number of neighbourhoods, where those are compared.
+    ``error`` is the root mean square error of predicted against observed excess returns of held-out
+    trials, their noise included. ``difference`` is the mean square error minus the mean square
+    error of the first one tried, with a ``standard_error`` by groups of trials.
     """
 
     backup: Backup
@@ -100,7 +92,7 @@ class Choice:
     tried : tuple of Tried
         Empty where there was nothing to choose.
     numbers : tuple of Tried
-        Of neighbourhoods, where those are chosen, too.
+        Of neighborhoods, where those are chosen, too.
 
     Examples
     --------
@@ -132,38 +124,19 @@ class Choice:
         return "\n".join(lines)
 
 
-def backups_of(source: Any) -> tuple[tuple[Backup, ...], str]:
-    """Return the backups to choose from, in order of preference, and why there are no more."""
-    if source.is_sparse:
-        steps: tuple[Backup, ...] = ("model", "one_step") if source.are_places else ("one_step",)
-        return steps, "many sparse features are fitted by single steps only"
-    if not source.are_places and source.p > _MOST_COMPARED:
-        return ("one_step",), (
-            f"of so many features ({source.p - 1}) no lambda-returns are tried: give "
-            "backup=LambdaReturn(decay) for one"
-        )
-    several: tuple[Backup, ...] = ("one_step", *map(LambdaReturn, DECAYS))
-    return (("model", *several) if source.are_places else several), ""
-
-
 class Held:
     """Systems fitted to halves of the trials, held against the other half.
 
-    Parameters
-    ----------
-    subsets : Subsets
-        All trials and each half. The transitions of counts are dealt into groups at random, always
-        alike: batches depend on the order in which trials came.
-    gain : float
+    ``subsets`` are all trials and each half. Batches of counts depend on the order in which trials
+    came: their transitions are dealt into groups at random instead, always alike.
     """
 
     def __init__(self, subsets: Subsets, gain: float) -> None:
         source = subsets.source
         self.subsets, self.gain, self.source = subsets, gain, source
         self.held = subsets
-        if source.are_places:  # whatever the order in which trials came
-            dealt = source.dealt(_N_GROUPS)
-            self.held = Subsets(dealt, subsets.edges, _N_GROUPS, "halves")
+        if source.are_places:
+            self.held = Subsets(source.dealt(_N_GROUPS), subsets.edges, _N_GROUPS, "halves")
         self._solved: dict[tuple[bytes, Backup], list[list[Solved]]] = {}
         self._errors: dict[tuple[bytes, Backup], FloatArray] = {}
         earned = np.cumsum((source.mean_rewards - gain * source.mean_durations)[::-1])
@@ -174,33 +147,31 @@ class Held:
         """Whether each half has something to say of each timestep."""
         source = self.held.source
         if source.are_places:
-            return all(
-                sum(source.batches[b].trials_at for b in group).all()
-                for group in source.groups(_N_GROUPS)
-            )
+            groups = source.groups(_N_GROUPS)
+            return all(sum(source.batches[b].trials_at for b in group).all() for group in groups)
         halves = slice(0, self.held.half), slice(self.held.half, source.n_trials)
         enough = self.held.kind == "halves" and source.n_trials >= _FEWEST_HELD_OUT
         return enough and all(source.own[half].any(axis=0).all() for half in halves)
 
-    def solved(self, anchors: IntArray, backup: Backup) -> list[list[Solved]]:
-        """Return the systems of each half, after that of all trials where these are not dealt."""
+    def whole(self, anchors: IntArray, backup: Backup) -> list[Solved]:
+        """Return the system of all trials, which kept trials were solved for with their halves."""
         key = anchors.tobytes(), backup
         if key not in self._solved:
-            gains = [self.gain] * 3
-            self._solved[key] = self.held.solve(anchors, gains, backup)
-        return self._solved[key]
-
-    def whole(self, anchors: IntArray, backup: Backup) -> list[Solved]:
-        """Return the system of all trials."""
-        if self.held is self.subsets and (anchors.tobytes(), backup) in self._solved:
-            return self._solved[anchors.tobytes(), backup][0]
-        return self.subsets.those("whole").solve(anchors, [self.gain], backup)[0]
+            whole = self.subsets.those("whole")
+            self._solved[key] = whole.solve(anchors, [self.gain], backup)
+        return self._solved[key][0]
 
     def errors(self, anchors: IntArray, backups: Sequence[Backup]) -> list[FloatArray]:
         """Return mean square errors and errors of the start (m, 2), by groups, of each backup."""
-        missing = [b for b in backups if (anchors.tobytes(), b) not in self._errors]
+        keys = [(anchors.tobytes(), backup) for backup in backups]
+        missing = [key for key in keys if key not in self._errors]
+        halves = []
+        for key in missing:
+            solved = self.held.solve(anchors, [self.gain] * 3, key[1])
+            if self.held is self.subsets:
+                self._solved[key] = solved
+            halves.append(solved[1:])
         if missing:
-            halves = [self.solved(anchors, backup)[1:] for backup in missing]
             columns = [
                 [
                     np.stack([half[i][k].columns[:, 0] for half in halves], axis=1)
@@ -208,88 +179,70 @@ class Held:
                 ]
                 for i in range(2)
             ]
-            found = _held_out(self.held, anchors, columns, self.gain)
-            for backup, errors in zip(missing, found, strict=True):
-                self._errors[anchors.tobytes(), backup] = errors
-        return [self._errors[anchors.tobytes(), backup] for backup in backups]
+            self._errors.update(zip(missing, self._held_out(anchors, columns), strict=True))
+        return [self._errors[key] for key in keys]
 
-
-def _held_out(
-    subsets: Subsets, anchors: IntArray, columns: Sequence[Sequence[FloatArray]], gain: float
-) -> list[FloatArray]:
-    """Return errors (m, 2) by groups of trials, of weights (p, q) of each half and window."""
-    source = subsets.source
-    T, edge = source.t_max, subsets.half
-    if source.are_places:
-        edge, n_groups = _N_GROUPS // 2 * source.n_states, _N_GROUPS
-        layers = source.layers(0, T + 1, source.groups(_N_GROUPS))
-    else:
-        n_groups = source.n_trials
-        layers = source.layers(0, T + 1)
-    weight = 1.0 / np.arange(1, T + 2)
-    weight /= weight.sum()
-    returns: Any = None
-
-    def values(rows: Any, k: int) -> FloatArray:
-        return np.concatenate((rows[:edge] @ columns[1][k], rows[edge:] @ columns[0][k]))
-
-    for i, layer in enumerate(layers):
-        t = T - i
-        k = int(np.searchsorted(anchors, t, side="right")) - 1
-        if returns is None:
-            returns = values(layer.following, len(anchors) - 1)
-            square = np.zeros((n_groups, returns.shape[1]))
-        here = values(layer.features, k)
-        paid = layer.rewards - gain * layer.durations
-        returns = np.where(layer.goes_on[:, None], layer.ahead(returns) + paid[:, None], here)
-        error = here - returns
-        share = layer.weights / max(float(layer.weights.sum()), 1.0)
+    def _held_out(
+        self, anchors: IntArray, columns: Sequence[Sequence[FloatArray]]
+    ) -> list[FloatArray]:
+        """Return errors (m, 2) by groups of trials, of weights (p, q) of each half and window."""
+        source, T = self.held.source, self.source.t_max
+        edge, n_groups, groups = self.held.half, source.n_trials, None
         if source.are_places:
-            by_group = layer.weights.reshape(n_groups, -1)
-            total = np.maximum(by_group.sum(axis=1, keepdims=True), 1.0)
-            share = (by_group / total).ravel()
-        else:
-            share = share * n_groups
-        square += weight[t] * _by_group(share[:, None] * error**2, n_groups)
-    start = _by_group(share[:, None] * error, n_groups)
-    return list(np.stack((square, start), axis=2).swapaxes(0, 1))
+            edge, n_groups = _N_GROUPS // 2 * source.n_states, _N_GROUPS
+            groups = source.groups(_N_GROUPS)
+        weight = 1.0 / np.arange(1, T + 2)
+        weight /= weight.sum()
+        returns: Any = None
 
+        def values(rows: Any, k: int) -> FloatArray:
+            return np.concatenate((rows[:edge] @ columns[1][k], rows[edge:] @ columns[0][k]))
 
-def _by_group(terms: FloatArray, n_groups: int) -> FloatArray:
-    """Return the sums (n_groups, q) of terms (m, q), of as many rows each."""
-    return np.asarray(terms.reshape(n_groups, -1, terms.shape[1]).sum(axis=1))
+        def by_group(terms: FloatArray) -> FloatArray:
+            return np.asarray(terms.reshape(n_groups, -1, terms.shape[1]).sum(axis=1))
+
+        for i, layer in enumerate(source.layers(0, T + 1, groups)):
+            t = T - i
+            if returns is None:
+                returns = values(layer.following, len(anchors) - 1)
+                square = np.zeros((n_groups, returns.shape[1]))
+            here = values(layer.features, int(np.searchsorted(anchors, t, side="right")) - 1)
+            paid = layer.rewards - self.gain * layer.durations
+            returns = np.where(layer.goes_on[:, None], layer.ahead(returns) + paid[:, None], here)
+            error = here - returns
+            if source.are_places:
+                share = layer.weights.reshape(n_groups, -1)
+                share = (share / np.maximum(share.sum(axis=1, keepdims=True), 1.0)).ravel()
+            else:
+                share = layer.weights / max(float(layer.weights.sum()), 1.0) * n_groups
+            square += weight[t] * by_group(share[:, None] * error**2)
+        start = by_group(share[:, None] * error)
+        return list(np.stack((square, start), axis=2).swapaxes(0, 1))
 
 
 def choose_backup(held: Held, anchors: IntArray, wanted: Backup | None = None) -> Choice:
-    """Choose the backup of a linked system.
-
-    Parameters
-    ----------
-    held : Held
-    anchors : ndarray of int, shape (K,)
-    wanted : Backup, optional
-        One that was asked for.
-    """
+    """Choose the backup of a linked system, if none was asked for."""
     if wanted is not None:
         return Choice(wanted, "asked for")
-    backups, why_few = backups_of(held.source)
-    steps = tuple(backup for backup in backups if backup != "model")
-    is_known = "model" in backups and _model_determines_starts(held, anchors)
-    preferred: Backup = "model" if is_known else steps[0]
-    if not is_known and len(steps) == 1:
-        return Choice(preferred, why_few)
+    source = held.source
+    steps: tuple[Backup, ...] = ("one_step", *map(LambdaReturn, DECAYS))
+    if not source.are_places and source.p > _MOST_COMPARED:
+        reason = f"of so many features ({source.p - 1}) no lambda-returns are tried: give "
+        return Choice("one_step", reason + "backup=LambdaReturn(decay) for one")
+    is_known = False
+    if source.are_places:
+        model = pooled_model(source, held.gain, source.main_state(int(anchors[-1])))
+        is_known = bool((model.open_share[source.starts] <= OPEN_TOLERANCE).all())
     if not held.is_possible:
+        preferred: Backup = "model" if is_known else "one_step"
         return Choice(preferred, "there are too few trials to hold some out")
     asked: list[Backup] = []
-    if preferred == "model":
-        asked = [steps[0], "model"]
-        if held.source.is_sparse:
-            return Choice("model", why_few)
-        single, model = held.errors(anchors, asked)
-        difference, error = _difference(single, model)
+    if is_known:
+        asked = ["one_step", "model"]
+        found = held.errors(anchors, asked)
+        difference, error = _difference(*found)
         if difference >= -_DEVIATIONS * error:
-            reason = "single steps do not predict better"
-            return Choice("model", reason, _tried(asked, [single, model]))
+            return Choice("model", "single steps do not predict better", _tried(asked, found))
     found = held.errors(anchors, steps)
     able = [i for i in range(len(steps)) if not _misses_start(found[i], found[0], held.range)]
     simplest = able[_simplest([found[i] for i in able])]
@@ -299,16 +252,9 @@ def choose_backup(held: Held, anchors: IntArray, wanted: Backup | None = None) -
 
 
 def choose_number(held: Held, candidates: Sequence[IntArray]) -> tuple[IntArray, Choice]:
-    """Choose the number of neighbourhoods of a linked system, and the backup.
-
-    Parameters
-    ----------
-    held : Held
-    candidates : sequence of ndarray of int
-        Anchors, of ever more neighbourhoods.
-    """
+    """Choose among anchors of ever more neighborhoods of a linked system, and the backup."""
     choices = [choose_backup(held, anchors) for anchors in candidates]
-    if not held.is_possible or held.source.is_sparse:
+    if not held.is_possible:
         k = min(1, len(candidates) - 1)
         return candidates[k], choices[k]
     found = [
@@ -316,21 +262,12 @@ def choose_number(held: Held, candidates: Sequence[IntArray]) -> tuple[IntArray,
         for anchors, choice in zip(candidates, choices, strict=True)
     ]
     k = _simplest(found)
+    tried = _tried([choice.backup for choice in choices], found)
     numbers = tuple(
         replace(each, n_anchors=len(anchors))
-        for each, anchors in zip(
-            _tried([choice.backup for choice in choices], found), candidates, strict=True
-        )
+        for each, anchors in zip(tried, candidates, strict=True)
     )
     return candidates[k], replace(choices[k], numbers=numbers)
-
-
-def _model_determines_starts(held: Held, anchors: IntArray) -> bool:
-    """Whether the transitions of all timesteps determine the values of the starts."""
-    source = held.source
-    main = source.main_state(int(anchors[-1]))
-    model = held.subsets.model(0, held.gain, main)
-    return bool((model.open_share[source.starts] <= OPEN_TOLERANCE).all())
 
 
 def _misses_start(errors: FloatArray, single: FloatArray, scale: float) -> bool:
@@ -343,20 +280,16 @@ def _misses_start(errors: FloatArray, single: FloatArray, scale: float) -> bool:
 def _tried(backups: Sequence[Backup], found: Sequence[FloatArray]) -> tuple[Tried, ...]:
     """Return backups with their errors (m, 2), compared with the first."""
     return tuple(
-        Tried(backup, float(np.sqrt(_mean_square(errors))), *_difference(errors, found[0]))
+        Tried(backup, float(np.sqrt(errors[:, 0].mean())), *_difference(errors, found[0]))
         for backup, errors in zip(backups, found, strict=True)
     )
 
 
 def _simplest(found: Sequence[FloatArray]) -> int:
     """Return the first of errors (m, 2) that are within a standard error of the least."""
-    best = min(found, key=_mean_square)
+    best = min(found, key=lambda errors: float(errors[:, 0].mean()))
     differences = [_difference(errors, best) for errors in found]
     return next(i for i, (difference, error) in enumerate(differences) if difference <= error)
-
-
-def _mean_square(errors: FloatArray) -> float:
-    return float(errors[:, 0].mean())
 
 
 def _difference(errors: FloatArray, others: FloatArray) -> tuple[float, float]:

@@ -6,9 +6,8 @@ of its last timestep lead into the next window, where values are known numbers v
 .. math:: X w = y, \quad X = F^T D (F - G'), \quad y = F^T D (r - g τ + v),
 
 with G' = G but for the last timestep, where G' = 0. The minimizer of Thm ``epb_minimizer`` solves
-them where they have a solution. The last window leads into itself, so that X makes nothing of
-constants. One unknown and one equation more make it regular: what is left of the gain, and the mean
-value 0,
+them where they have a solution. The last window leads into itself, so that X maps constants to 0.
+One unknown and one equation more make it regular: what is left of the gain, and the mean value 0,
 
 .. math:: M = \begin{pmatrix} X & F^T D τ \\ m^T & 0 \end{pmatrix} .
 
@@ -19,8 +18,8 @@ samples. y less :math:`Z u (u^T y) / (u^T Z u)`, Z = F^T D F, is what least squa
 **Samples that tell nothing.** The value after a sample must follow from other samples. It does not
 if a feature there was never seen, or leads neither into the next window nor to the main class of
 the last one, or if no combination of samples has these features. Such samples are left out, until
-there are none, and their share is told (`LeftOut`). What is open is kept as columns: f is
-determined where their products with f are 0.
+there are none, and their share is told (`LeftOut`). Columns tell what is open: the value of f is
+determined if their products with f are 0.
 
 **Solving.** Minimal residuals (GMRES) come first for one feature a sample. Where they do not
 converge, and for tiles, M + εI is factored, and makes the iterations easier. Without a batch of
@@ -29,11 +28,10 @@ trials the same factors serve: standard errors cost a few iterations a batch.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -41,18 +39,18 @@ from scipy import sparse
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import EvaluationError
 from lstd_agent.rows.layers import Layer, Samples
-from lstd_agent.system.gain import LEAST_SHARE, Gain, GainRows
-from lstd_agent.system.solution import Solved
+from lstd_agent.system.gain import LEAST_SHARE, Gain
+from lstd_agent.system.linked import Solved
 
-# Beside diagonals of 1: of factors of M, and of those of Z, which are symmetric.
+# Ridges on diagonals of 1: before M is factored, and before Z, which is symmetric.
 _RIDGE, _RIDGE_OF_Z = 1e-8, 1e-10
 
 # Residuals of iterations beside the right-hand side: of solutions, and of what a batch changes.
 _TOLERANCE, _TOLERANCE_OF_CHANGE = 1e-11, 1e-4
 _MOST_STEPS, _CYCLE = 300, 60
 
-# What leaves more is no solution.
-_UNSOLVED, _UNSOLVED_CHANGE = 1e-6, 0.05
+# What leaves more is no solution; without factors, what leaves more than this is factored.
+_UNSOLVED, _UNSOLVED_CHANGE, _UNFACTORED = 1e-6, 0.05, 1e-9
 
 # Random vectors of null spaces tell what is open: more than this beside the size of features.
 _N_PROBES, _OPEN = 6, 1e-5
@@ -91,145 +89,98 @@ class LeftOut(NamedTuple):
         )
 
 
-@dataclass(frozen=True, eq=False)
-class Steps:
-    """Transitions: features (n, d), of what follows (n, d), numbers of samples and so on (n,).
+class Steps(NamedTuple):
+    """Transitions: features f (n, d), the next features g (n, d), and numbers (n,).
 
-    ``part`` is the place of the run of timesteps that they come from.
+    ``t`` is the first timestep of the run of timesteps that a transition comes from.
     """
 
-    f: sparse.csr_array
-    g: sparse.csr_array
+    f: Any
+    g: Any
     weight: FloatArray
     reward: FloatArray
     duration: FloatArray
     group: IntArray
-    part: IntArray
+    t: IntArray
 
     @classmethod
-    def of(cls, layer: Layer, group: int, part: int) -> Steps:
+    def of(cls, layer: Layer, group: int, t: int) -> Steps:
         """Return a row for each pair of a layer's row and what follows it."""
-        P, n = layer.P, len(layer.weights)
-        pairs = sparse.coo_array(sparse.eye_array(n) if P is None else P)
-        row, column = pairs.row, pairs.col
-        weight = layer.weights[row] * pairs.data * layer.goes_on[row]
-        keep = weight > 0.0
-        row, column, weight = row[keep], column[keep], weight[keep]
+        n = len(layer.weights)
+        pairs = sparse.coo_array(sparse.eye_array(n) if layer.P is None else layer.P)
+        weight = layer.weights[pairs.row] * pairs.data * layer.goes_on[pairs.row]
+        row, column, weight = (each[weight > 0.0] for each in (pairs.row, pairs.col, weight))
         f, g = sparse.csr_array(layer.features)[row], sparse.csr_array(layer.following)[column]
-        labels = (np.full(len(row), each) for each in (group, part))
+        labels = (np.full(len(row), each) for each in (group, t))
         return cls(f, g, weight, layer.rewards[row], layer.durations[row], *labels)
 
     def at(self, kept: Any) -> Steps:
         """Return some of them."""
-        return Steps(*(getattr(self, name)[kept] for name in self.__dataclass_fields__))
+        return Steps(*(each[kept] for each in self))
 
-    def with_one(self) -> Steps:
-        """Return them with a feature for constants."""
-        d = self.f.shape[1] + 1
-        return replace(self, f=_resized(self.f, d), g=_resized(self.g, d))
-
-    @classmethod
-    def together(cls, parts: Sequence[Steps]) -> Steps:
-        """Return all of several."""
-        f, g = (
-            sparse.csr_array(sparse.vstack(each))
-            for each in zip(*((p.f, p.g) for p in parts), strict=True)
-        )
-        names = ("weight", "reward", "duration", "group", "part")
-        return cls(
-            f, g, *(np.concatenate([getattr(each, name) for each in parts]) for name in names)
-        )
+    def sized(self, d: int) -> Steps:
+        """Return them with d features; one more than before is a feature for constants."""
+        return self._replace(f=_resized(self.f, d), g=_resized(self.g, d))
 
 
 class SparseRows:
-    """Transitions of a source by runs of timesteps, which are read once.
+    """Transitions of a source in groups of trials, by runs of timesteps, which are read once."""
 
-    Parameters
-    ----------
-    source : Samples
-    anchors : sequence of int
-    n_groups : int
-        Into how many groups of trials, for standard errors.
-    """
-
-    def __init__(self, source: Samples, anchors: Sequence[int], n_groups: int = 20) -> None:
+    def __init__(self, source: Samples, anchors: list[int], n_groups: int = 20) -> None:
         T = source.t_max
-        self.anchors, self.t_max, self.ends = list(anchors), T, source.constant == 0.0
-        self.groups, self.stops = source.groups(n_groups), [*self.anchors[1:], T + 1]
+        self.anchors, self.t_max, self.ends = anchors, T, source.constant == 0.0
+        self.groups, self.stops = source.groups(n_groups), [*anchors[1:], T + 1]
         self.half = (T + 1) // 2
         last = [stop - 1 for stop in self.stops]
-        edges = sorted({0, self.half, max(T, 1), T + 1, *self.anchors, *last} - {-1})
-        self._starts = np.array(edges[:-1])
-        self.steps = Steps.together(
-            [
-                Steps.of(layer, i, part)
-                for part, (a, b) in enumerate(pairwise(edges))
-                for i, group in enumerate(self.groups)
-                for layer in source.merged(a, b, group)
-            ]
-        )
+        edges = sorted({0, self.half, max(T, 1), T + 1, *anchors, *last} - {-1})
+        parts = [
+            Steps.of(layer, i, a)
+            for a, b in pairwise(edges)
+            for i, group in enumerate(self.groups)
+            for layer in source.merged(a, b, group)
+        ]
+        f, g, *numbers = zip(*parts, strict=True)
+        joined: list[Any] = [sparse.csr_array(sparse.vstack(each)) for each in (f, g)]
+        self.steps = Steps(*joined, *(np.concatenate(each) for each in numbers))
         total = self.steps.f.sum(axis=1)
         same = bool(total.size) and total[0] != 0.0 and np.allclose(total, total[0], rtol=1e-12)
         self.has_constant = bool(same) and not self.ends
         """Whether features can represent a constant."""
-        zero = source.zero(self.anchors[-1])
+        zero = source.zero(anchors[-1])
         rows = zero.toarray() if sparse.issparse(zero) else zero
         self.zero: FloatArray | None = None if zero is None else np.asarray(rows, float).ravel()
 
     def between(self, start: int, stop: int) -> Steps:
         """Return transitions of timesteps start to stop - 1."""
-        first, last = np.searchsorted(self._starts, (start, stop))
-        part = self.steps.part
-        return self.steps.at(np.flatnonzero((part >= first) & (part < last)))
-
-    def starts_at(self, steps: Steps) -> IntArray:
-        """Return the first timestep of the runs that transitions come from."""
-        return self._starts[steps.part]
+        return self.steps.at(np.flatnonzero((self.steps.t >= start) & (self.steps.t < stop)))
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class Window:
     """Equations of a window, its factors, and what they leave open.
 
-    Parameters
-    ----------
-    steps : Steps
-        Those that tell something.
-    exits : ndarray of bool, shape (n,)
-        Which of them lead into the next window.
-    known : ndarray of bool, shape (d,)
-        The features that they determine, but for combinations.
-    closed : bool
-        Whether X makes nothing of constants.
-    left_out : LeftOut
-    more : Window, optional
-        The same window with more samples, of whose sums those of ``fewer`` are taken away.
-    whole : Window, optional
-        The same window of all trials, where this is one without a batch.
+    ``steps`` are the samples that tell something. Some of them, ``exits`` (n,), lead into the next
+    window. ``known`` (d,) are the features that they determine, but for combinations. ``border``
+    tells whether X maps constants to 0. Features are divided by ``root`` (d,), for a diagonal of
+    ones in Z = F^T D F; H = F^T D G'. ``whole`` is the window of all trials, where this is one
+    without a batch.
     """
 
     steps: Steps
     exits: BoolArray
     known: BoolArray
-    closed: bool
+    border: bool
     left_out: LeftOut
-    more: Window | None = None
-    fewer: tuple[Steps, BoolArray] | None = None
-    whole: Window | None = None
+    root: FloatArray
+    Z: sparse.csr_array
+    H: sparse.csr_array
+    whole: Window | None
     _found: dict[str, FloatArray] = field(default_factory=dict)
 
     @cached_property
     def one_hot(self) -> bool:
         """Whether each sample has one feature."""
         return bool((np.diff(self.steps.f.indptr) == 1).all())
-
-    @cached_property
-    def root(self) -> FloatArray:
-        """What features (d,) are divided by, for a diagonal of ones in Z; 1 where unseen."""
-        if self.more is not None:
-            return self.more.root
-        squares = np.asarray(self.steps.f.power(2).T @ self.steps.weight)
-        return np.where(squares > 0.0, np.sqrt(np.maximum(squares, 1e-300)), 1.0)
 
     @cached_property
     def _F(self) -> sparse.csr_array:
@@ -240,39 +191,25 @@ class Window:
         return sparse.csr_array(self._F.T @ sparse.diags_array(self.steps.weight))
 
     @cached_property
-    def _sums(self) -> tuple[sparse.csr_array, sparse.csr_array]:
-        """Z and F^T D G', scaled."""
-        if self.more is None or self.fewer is None:
-            return _products(self.steps, self.exits, self.root)
-        known = sparse.diags_array(self.known.astype(np.float64))
-        away = _products(*self.fewer, self.root)
-        Z, H = (known @ (A - B) @ known for A, B in zip(self.more._sums, away, strict=True))
-        return Z, H
-
-    @property
-    def links(self) -> sparse.csr_array:
-        """Which feature leads to which (d, d): a 1 for each pair."""
-        H = self._sums[1]
-        linked = abs(H.data) > _ROUNDING
-        row = np.repeat(np.arange(H.shape[0]), np.diff(H.indptr))[linked]
-        return sparse.csr_array((np.ones(len(row)), (row, H.indices[linked])), shape=H.shape)
+    def _gram(self) -> Any:
+        """Z + εI in factors."""
+        return _factored(sparse.csc_array(self.Z), _RIDGE_OF_Z, ~self.known, 0.0)
 
     @cached_property
-    def gram(self) -> _Gram:
-        """Z, scaled, in factors."""
-        return _Gram(sparse.csc_array(self._sums[0]), self.known)
+    def null_of_Z(self) -> FloatArray:
+        """Random vectors (d, q) of the null space of Z, 0 of features that are not known."""
+        x = np.random.default_rng(0).standard_normal((len(self.known), _N_PROBES))
+        x[~self.known] = 0.0
+        for _ in range(2):
+            x = _RIDGE_OF_Z * self._gram.solve(x)
+        return np.asarray(x)
 
-    @cached_property
-    def M(self) -> sparse.csc_array:
-        """X, scaled, with 1 in place of features that are not known, and the border."""
-        Z, H = self._sums
-        X = Z - H + sparse.diags_array(np.where(self.known, 0.0, 1.0))
-        if not self.closed:
-            return sparse.csc_array(X)
-        n = np.sqrt(self.steps.weight.sum())
-        times = self.steps.duration / self.mean_duration
-        column, row = (self._Ft @ times)[:, None] / n, self._Ft.sum(axis=1)[None] / n
-        return sparse.csc_array(sparse.block_array([[X, column], [row, None]]))
+    def samples(self, features: sparse.csr_array) -> FloatArray:
+        """Return how many samples tell of features (m, d) in the range of Z: 1 / (q^T Z† q)."""
+        q = (features @ sparse.diags_array(1.0 / self.root)).toarray().T
+        x = self._gram.solve(q)
+        leverage = np.einsum("dm,dm->m", q, x) + _RIDGE_OF_Z * np.einsum("dm,dm->m", x, x)
+        return np.asarray(1.0 / np.maximum(leverage, 1e-300))
 
     @cached_property
     def mean_duration(self) -> float:
@@ -282,9 +219,15 @@ class Window:
 
     @cached_property
     def _solver(self) -> _Solver:
-        if self.whole is None:
-            return _Solver(self.M, None, eager=not self.one_hot)
-        return _Solver(self.M, self.whole._solver, eager=False)
+        """The solver of X, with 1 in place of features that are not known, and the border."""
+        M: Any = self.Z - self.H + sparse.diags_array(np.where(self.known, 0.0, 1.0))
+        if self.border:
+            n, times = np.sqrt(self.steps.weight.sum()), self.steps.duration / self.mean_duration
+            column, row = (self._Ft @ times)[:, None] / n, self._Ft.sum(axis=1)[None] / n
+            blocks: Any = [[M, column], [row, None]]
+            M = sparse.block_array(blocks)
+        whole = None if self.whole is None else self.whole._solver
+        return _Solver(sparse.csc_array(M), whole, eager=whole is None and not self.one_hot)
 
     def _solve(self, right: FloatArray, name: str, transposed: bool = False) -> FloatArray:
         near = None if self.whole is None else self.whole._found.get(name)
@@ -296,79 +239,83 @@ class Window:
     @cached_property
     def null(self) -> FloatArray:
         """u (d,), scaled, with u^T X = 0 and u^T F^T D τ = 1, τ in units of its mean."""
-        n = np.sqrt(self.steps.weight.sum())
         right = np.append(np.zeros(len(self.known)), 1.0)
-        return np.asarray(self._solve(right, "null", True)[:-1] / n)
+        found = self._solve(right, "null", True)[:-1]
+        return np.asarray(found / np.sqrt(self.steps.weight.sum()))
 
+    @property
     def gain(self) -> tuple[float, float]:
-        """Return the gain, and how many samples it amounts to."""
-        alpha = self._F @ self.null
-        value = float(self.steps.weight @ (alpha * self.steps.reward)) / self.mean_duration
-        return value, float(1.0 / (self.steps.weight @ alpha**2))
+        """The gain, and how many samples it amounts to."""
+        alpha, weight = self._F @ self.null, self.steps.weight
+        value = float(weight @ (alpha * self.steps.reward)) / self.mean_duration
+        return value, float(1.0 / (weight @ alpha**2))
 
     def are_stuck(self) -> BoolArray:
         """Tell which samples (n,) stay among themselves, if there are fewer than ten."""
         alpha = np.abs(self._F @ self.null)
-        few = self.gain()[1] < min(_FEWEST, LEAST_SHARE * self.steps.weight.sum())
+        few = self.gain[1] < min(_FEWEST, LEAST_SHARE * self.steps.weight.sum())
         return np.asarray((alpha > 0.1 * alpha.max()) & few)
 
-    def weights(self, paid: FloatArray, name: str = "weights") -> FloatArray:
+    def weights(self, paid: FloatArray) -> FloatArray:
         """Return weights (d,), 0 of what is not known, from rewards above the gain (n,)."""
         y: FloatArray = np.asarray(self._Ft @ paid)
-        if self.closed:
+        if self.border:
             u = self.null
             Zu = self._Ft @ (self._F @ u)
             y = np.append(y - Zu * ((u @ y) / (u @ Zu)), 0.0)
-        found = self._solve(y, name)[: len(self.known)]
+        found = self._solve(y, "weights")[: len(self.known)]
         return np.where(self.known, found / self.root, 0.0)
 
-    def opened(self, whole: FloatArray | None = None) -> FloatArray:
-        """Return columns (d, q), not orthogonal to scaled features that are open.
+    @cached_property
+    def opened(self) -> FloatArray:
+        """Columns (d, q), not orthogonal to scaled features that are open.
 
         Those of all trials are enough but for features that only a group has seen.
         """
         columns = [np.where(self.known, 0.0, 1.0)[:, None]]
-        if whole is not None:
-            columns += [whole] if self.one_hot else [whole, self.gram.null]
-        elif not self.one_hot:
-            null = self._solver.null(_N_PROBES)[: len(self.known)]
-            columns += [self.gram.null, null[:, np.abs(self._F @ null).max(axis=0) > _OPEN]]
+        if self.whole is not None:
+            columns.append(self.whole.opened)
+        if not self.one_hot:
+            columns.append(self.null_of_Z)
+            if self.whole is None:
+                null = self._solver.null(_N_PROBES)[: len(self.known)]
+                columns.append(null[:, np.abs(self._F @ null).max(axis=0) > _OPEN])
         return np.hstack(columns)
 
+    def are_open(self, features: Any, columns: FloatArray | None = None) -> BoolArray:
+        """Tell which features (n, d) are open, by columns (d, q)."""
+        columns = self.opened if columns is None else columns
+        x = _resized(features, len(self.known)) @ sparse.diags_array(1.0 / self.root)
+        size = np.sqrt(np.asarray(x.power(2).sum(axis=1)))[:, None] + abs(x) @ np.abs(columns)
+        return np.asarray((np.abs(x @ columns) > _OPEN * size).any(axis=1))
 
-def _products(
-    steps: Steps, exits: BoolArray, root: FloatArray
-) -> tuple[sparse.csr_array, sparse.csr_array]:
-    """Return F^T D F and F^T D G', scaled."""
-    scale = sparse.diags_array(1.0 / root)
-    F, inside = sparse.csr_array(steps.f @ scale), np.where(exits, 0.0, steps.weight)
-    Z = F.T @ (sparse.diags_array(steps.weight) @ F)
-    return sparse.csr_array(Z), sparse.csr_array(
-        F.T @ (sparse.diags_array(inside) @ steps.g @ scale)
-    )
+    def leading(self, to_main: bool) -> BoolArray:
+        """Return the features (d,) that lead out of the window, or to its main class."""
+        from scipy.sparse.csgraph import breadth_first_order, connected_components
 
-
-class _Gram:
-    """Z (d, d) with ones in its diagonal, in factors of Z + εI."""
-
-    def __init__(self, Z: sparse.csc_array, known: BoolArray) -> None:
-        self._known = known
-        self._solve = _factored(Z, _RIDGE_OF_Z, ~known, 0.0).solve
-
-    @cached_property
-    def null(self) -> FloatArray:
-        """Random vectors (d, q) of the null space, 0 of features that are not known."""
-        x = np.random.default_rng(0).standard_normal((len(self._known), _N_PROBES))
-        x[~self._known] = 0.0
-        for _ in range(2):
-            x = _RIDGE_OF_Z * self._solve(x)
-        return np.asarray(x)
-
-    def samples(self, q: FloatArray) -> FloatArray:
-        """Return 1 / (q^T Z† q) of columns (d, m) in the range of Z."""
-        x = self._solve(q)
-        leverage = np.einsum("dm,dm->m", q, x) + _RIDGE_OF_Z * np.einsum("dm,dm->m", x, x)
-        return np.asarray(1.0 / np.maximum(leverage, 1e-300))
+        steps, d = self.steps, len(self.known)
+        A = self.H.copy()
+        A.data = (abs(A.data) > _ROUNDING).astype(np.float64)
+        A.eliminate_zeros()
+        goal = np.zeros(d, dtype=bool)
+        if to_main:
+            m, label = connected_components(A, connection="strong")
+            row, column = A.nonzero()
+            is_left = np.zeros(m, dtype=bool)
+            is_left[label[row][label[row] != label[column]]] = True
+            number = np.bincount(label, abs(steps.f).T @ steps.weight, m)
+            ends = np.where(is_left, 0.0, number)
+            # The last steps of a few trials may be all that was seen of a class.
+            main = ends.argmax() if ends.max() >= _SMALL_CLASS * number.max() else number.argmax()
+            goal = label == main
+        else:
+            goal[steps.f[self.exits | (np.diff(steps.g.indptr) == 0)].indices] = True
+        edges = sparse.csr_array(goal[None].astype(np.float64))
+        blocks: Any = [[A.T, None], [edges, sparse.csr_array((1, 1))]]
+        graph: Any = sparse.block_array(blocks, format="csr")
+        found = np.zeros(d + 1, dtype=bool)
+        found[breadth_first_order(graph, d, directed=True, return_predecessors=False)] = True
+        return found[:d]
 
 
 def _factored(A: sparse.csc_array, ridge: float, alone: BoolArray, pivot: float) -> Any:
@@ -392,13 +339,8 @@ def _factored(A: sparse.csc_array, ridge: float, alone: BoolArray, pivot: float)
 class _Solver:
     """Solutions of M z = b by GMRES, and where they ask for it by factors of M + εI.
 
-    Parameters
-    ----------
-    M : csc_array, shape (d, d)
-    whole : _Solver, optional
-        Of all trials, whose factors are near enough.
-    eager : bool
-        Whether to begin with factors.
+    The factors of ``whole``, the solver of all trials, are near enough. An ``eager`` one begins
+    with factors.
     """
 
     def __init__(self, M: sparse.csc_array, whole: _Solver | None, eager: bool) -> None:
@@ -417,13 +359,7 @@ class _Solver:
         self._factors = _factored(sparse.csc_array(self.M), _RIDGE, none, self._pivot)
 
     def solve(self, right: FloatArray, near: FloatArray | None, transposed: bool) -> FloatArray:
-        """Return z (d,), beginning with a solution that is near.
-
-        Raises
-        ------
-        EvaluationError
-            If there is none.
-        """
+        """Return z (d,), beginning with a solution that is near, or raise `EvaluationError`."""
         A = self._Mt if transposed else self.M
         start = np.zeros(len(right)) if near is None else near
         residual = right - A @ start
@@ -432,7 +368,8 @@ class _Solver:
             return start
         for attempt in range(3):
             found, left = self._iterated(A, residual, transposed)
-            if left <= self._unsolved * size and (self._factors is not None or left <= 1e-9 * size):
+            most = self._unsolved if self._factors is not None else min(_UNFACTORED, self._unsolved)
+            if left <= most * size:
                 return start + found
             if attempt == 0 and self._factors is not None and self._whole is None:
                 self._pivot = 0.1
@@ -477,30 +414,12 @@ class _Solver:
         return np.asarray(x)
 
 
-def _leading(window: Window, to_main: bool) -> BoolArray:
-    """Return the features (d,) that lead out of the window, or to its main class."""
-    from scipy.sparse.csgraph import breadth_first_order, connected_components
-
-    steps, d = window.steps, len(window.known)
-    A = window.links
-    goal = np.zeros(d, dtype=bool)
-    if to_main:
-        m, label = connected_components(A, connection="strong")
-        row, column = A.nonzero()
-        is_left = np.zeros(m, dtype=bool)
-        is_left[label[row][label[row] != label[column]]] = True
-        number = np.bincount(label, abs(steps.f).T @ steps.weight, m)
-        ends = np.where(is_left, 0.0, number)
-        # The last steps of a few trials may be all that was seen of a class.
-        main = ends.argmax() if ends.max() >= _SMALL_CLASS * number.max() else number.argmax()
-        goal = label == main
-    else:
-        goal[steps.f[window.exits | (np.diff(steps.g.indptr) == 0)].indices] = True
-    edges = sparse.csr_array(goal[None].astype(np.float64))
-    graph: Any = sparse.block_array([[A.T, None], [edges, sparse.csr_array((1, 1))]], format="csr")
-    found = np.zeros(d + 1, dtype=bool)
-    found[breadth_first_order(graph, d, directed=True, return_predecessors=False)] = True
-    return found[:d]
+def _products(steps: Steps, exits: BoolArray, root: FloatArray) -> list[Any]:
+    """Return F^T D F and F^T D G', scaled."""
+    scale = sparse.diags_array(1.0 / root)
+    F, inside = sparse.csr_array(steps.f @ scale), np.where(exits, 0.0, steps.weight)
+    pairs = (steps.weight, F), (inside, steps.g @ scale)
+    return [sparse.csr_array(F.T @ (sparse.diags_array(w) @ g)) for w, g in pairs]
 
 
 def _window(
@@ -513,9 +432,9 @@ def _window(
     whole: Window | None = None,
 ) -> Window:
     """Leave out what is lost and what tells nothing, and return the window of the other samples."""
-    number, more = float(steps.weight.sum()), whole
+    number = float(steps.weight.sum())
     has, leads_to = abs(steps.f), abs(steps.g)
-    before, kept, leading = np.ones(len(lost), dtype=bool), ~lost, np.ones(has.shape[1], dtype=bool)
+    kept, leading = ~lost, np.ones(has.shape[1], dtype=bool)
     while True:
         while True:
             known = leading & (has.T @ kept > 0.0)
@@ -527,230 +446,163 @@ def _window(
         left_out = LeftOut(*span, round(number - steps.weight[kept].sum()), round(number))
         if not kept.any():
             raise EvaluationError(str(left_out))
-        away = before & ~kept
-        fewer = None if more is None else (steps.at(away), exits[away])
         inside = steps if kept.all() else steps.at(kept)
-        window = Window(inside, exits[kept], known, border, left_out, more, fewer, whole)
-        leading = _leading(window, to_main)
+        if whole is None:
+            squares = np.asarray(inside.f.power(2).T @ inside.weight)
+            root = np.where(squares > 0.0, np.sqrt(np.maximum(squares, 1e-300)), 1.0)
+            Z, H = _products(inside, exits[kept], root)
+        else:  # few are taken away
+            root, only = whole.root, sparse.diags_array(known.astype(np.float64))
+            less = _products(steps.at(~kept), exits[~kept], root)
+            Z, H = (only @ (A - B) @ only for A, B in zip((whole.Z, whole.H), less, strict=True))
+        window = Window(inside, exits[kept], known, border, left_out, root, Z, H, whole)
+        leading = window.leading(to_main)
+        lost = np.zeros(len(window.exits), dtype=bool)
         if leading[known].all():
-            if window.one_hot:
-                return window
-            lost = _are_open(window.steps.g, window.gram.null, window.root) & ~window.exits
-            if border and not lost.any():
-                lost = window.are_stuck()
+            if not window.one_hot:
+                lost = window.are_open(inside.g, window.null_of_Z) & ~window.exits
+                if border and not lost.any():
+                    lost = window.are_stuck()
             if not lost.any():
                 return window
             leading = np.ones_like(leading)
-        else:
-            lost = np.zeros(len(window.exits), dtype=bool)
-        more, before = window, kept
         kept = kept.copy()
         kept[kept] = ~lost
 
 
-def _are_open(x: sparse.csr_array, columns: FloatArray, root: FloatArray) -> BoolArray:
-    """Tell which features (n, d) are open by columns (d, q) for features divided by their root."""
-    x = sparse.csr_array(x @ sparse.diags_array(1.0 / root))
-    size = np.sqrt(np.asarray(x.power(2).sum(axis=1)))[:, None] + abs(x) @ np.abs(columns)
-    return np.asarray((np.abs(x @ columns) > _OPEN * size).any(axis=1))
-
-
 @dataclass(frozen=True, eq=False)
 class SparseSystem:
-    """A linked system of sparse features.
-
-    Attributes
-    ----------
-    anchors : list of int
-    gain : float
-    weights : ndarray, shape (K, d + 1)
-        The offset last.
-    rank, n_samples : ndarray of int, shape (K,)
-        Features that are determined, and samples.
-    windows : list of Window
-    """
+    """A linked system of sparse features: weights (K, d + 1), the offset last, and windows."""
 
     anchors: list[int]
     gain: float
     weights: FloatArray
-    rank: IntArray
-    n_samples: IntArray
     windows: list[Window]
-    opened: list[FloatArray]
 
     @property
     def solved(self) -> list[Solved]:
-        """The windows as those of dense features, without open directions."""
-        of_each = zip(self.weights, self.rank.tolist(), self.n_samples.tolist(), strict=True)
-        return [Solved(weights[:, None], rank, np.nan, n) for weights, rank, n in of_each]
-
-    def values(self, features: sparse.csr_array, k: int) -> FloatArray:
-        """Return the values (m,) of features (m, d) in a neighborhood."""
-        return np.asarray(features @ self.weights[k, :-1] + self.weights[k, -1])
+        """The windows in the form of dense features, without open directions."""
+        return [
+            Solved(weights[:, None], int(window.known.sum()), np.nan, window.left_out.of)
+            for weights, window in zip(self.weights, self.windows, strict=True)
+        ]
 
     def determined(self, features: sparse.csr_array, k: int) -> BoolArray:
         """Tell which values (m,) the samples determine."""
-        return ~_are_open(
-            _resized(features, len(self.windows[k].known)), self.opened[k], self.windows[k].root
-        )
+        return ~self.windows[k].are_open(features)
 
     def occupancy(self, features: sparse.csr_array, k: int) -> FloatArray:
         """Return the occupancy (m,) of features (m, d): 0 where they are not determined.
 
         The visiting frequency of one feature a sample; else the empirical Christoffel function.
         """
-        window, x = self.windows[k], _resized(features, len(self.windows[k].known))
-        n, shares = window.left_out.of, np.zeros(x.shape[0])
+        window = self.windows[k]
+        x, n = _resized(features, len(window.known)), window.left_out.of
         if window.one_hot:
             visits = np.bincount(window.steps.f.indices, window.steps.weight, x.shape[1])
             has = sparse.csr_array((np.ones(x.nnz), x.indices, x.indptr), shape=x.shape)
             return np.asarray(has @ np.where(window.known, visits, 0.0) / n)
-        inside = np.flatnonzero(self.determined(features, k))
-        scale, size = sparse.diags_array(1.0 / window.root), max(1, _CHUNK // x.shape[1])
+        inside, size = np.flatnonzero(~window.are_open(x)), max(1, _CHUNK // x.shape[1])
+        shares = np.zeros(x.shape[0])
         for first in range(0, len(inside), size):
             rows = inside[first : first + size]
-            number = window.gram.samples((x[rows] @ scale).toarray().T)
+            number = window.samples(x[rows])
             shares[rows] = np.where(number >= _FEWEST, number / n, 0.0)
         return shares
 
     @property
     def most_left_out(self) -> LeftOut:
-        """Of the window of which the largest part tells nothing."""
+        """Samples left out, of the window where they are the largest share."""
         return max((window.left_out for window in self.windows), key=lambda each: each.share)
 
 
-def sparse_gain(
-    rows: SparseRows,
-    without: int | None = None,
-    whole: Gain | None = None,
-    windows: dict[str, Window] | None = None,
-) -> Gain:
-    """Return the gain as an unknown of the tail, or of all timesteps, or the tail's mean reward.
-
-    Parameters
-    ----------
-    rows : SparseRows
-    without : int, optional
-        The group of trials to leave out.
-    whole : Gain, optional
-        That of all trials, whose choice of rows is kept.
-    windows : dict, optional
-        Windows by their rows, kept for gains without a group.
-    """
-    windows = {} if windows is None else windows
-    T = rows.t_max
-    runs: tuple[tuple[GainRows, int, int], ...]
-    runs = ("tail", rows.half, max(T, 1)), ("all", 0, T)
-    for name, start, stop in runs:
-        if rows.ends or stop <= start or (whole is not None and whole.rows != name):
-            continue
-        steps = rows.between(start, stop)
-        steps = steps if rows.has_constant else steps.with_one()
+def sparse_gain(rows: SparseRows) -> Gain:
+    """Return the gain as an unknown of the tail, or of all timesteps, or the tail's mean reward."""
+    names: tuple[Literal["tail", "all"], ...] = ("tail", "all")
+    for name in names:
         try:
-            window = _last(steps, (start, stop), without, windows.get(name) if whole else None)
-            value, number = window.gain()
+            window = _gain_window(rows, name)
+            value, number = (0.0, 0.0) if window is None else window.gain
         except EvaluationError:
-            if whole:
-                raise
             continue
-        if not whole:
-            windows[name] = window
-        share = number / window.left_out.of
-        if whole or share >= LEAST_SHARE:
-            return Gain(value, name, share)
-    steps = _left(rows.between(rows.half, T + 1), without)
+        if window is not None and number >= LEAST_SHARE * window.left_out.of:
+            return Gain(value, name, number / window.left_out.of)
+    return _mean_gain(rows)
+
+
+def gains_without_each(rows: SparseRows, whole: Gain) -> list[Gain]:
+    """Return the gains without each group of trials, by the rows that gave the gain of all."""
+    groups = range(len(rows.groups))
+    if whole.rows not in ("tail", "all"):
+        return [_mean_gain(rows, i) for i in groups]
+    window: Any = _gain_window(rows, whole.rows)
+    others: list[Any] = [_gain_window(rows, whole.rows, window, i) for i in groups]
+    return [Gain(other.gain[0], whole.rows) for other in others]
+
+
+def _gain_window(
+    rows: SparseRows, name: str, whole: Window | None = None, without: int = -1
+) -> Window | None:
+    """Return the window that gives the gain; without a group by the window of all trials."""
+    start, stop = (rows.half, max(rows.t_max, 1)) if name == "tail" else (0, rows.t_max)
+    if rows.ends or stop <= start:
+        return None
+    steps = rows.between(start, stop) if whole is None else whole.steps
+    if whole is None and not rows.has_constant:
+        steps = steps.sized(steps.f.shape[1] + 1)
+    none = np.zeros(len(steps.group), dtype=bool)
+    return _window(steps, none, steps.group == without, True, True, (start, stop), whole)
+
+
+def _mean_gain(rows: SparseRows, without: int = -1) -> Gain:
+    steps = rows.between(rows.half, rows.t_max + 1)
+    steps = steps.at(steps.group != without)
     value = float(steps.weight @ steps.reward / (steps.weight @ steps.duration))
     return Gain(value, "mean", 0.0)
 
 
-def _left(steps: Steps, without: int | None) -> Steps:
-    return steps if without is None else steps.at(steps.group != without)
-
-
-def _last(steps: Steps, span: tuple[int, int], without: int | None, whole: Window | None) -> Window:
-    """Return a window that leads into itself, with a border; without a group of that of all."""
-    steps = steps if whole is None else whole.steps
-    lost = steps.group == (-1 if without is None else without)
-    return _window(steps, np.zeros(len(lost), dtype=bool), lost, True, True, span, whole)
-
-
 def solve_sparse(
-    rows: SparseRows, gain: float, whole: SparseSystem | None = None, without: int | None = None
+    rows: SparseRows, gain: float, whole: SparseSystem | None = None, without: int = -1
 ) -> SparseSystem:
-    """Solve the linked system backwards in time.
+    """Solve the linked system backwards in time; without a group by the system of all trials.
 
-    Parameters
-    ----------
-    rows : SparseRows
-    gain : float
-    whole : SparseSystem, optional
-        That of all trials, where this one is ``without`` a group.
-    without : int, optional
-
-    Raises
-    ------
-    EvaluationError
-        If the samples of a window tell nothing, or its equations are not solved.
+    Raises `EvaluationError` if the samples of a window tell nothing, or its equations are not
+    solved.
     """
     K, d = len(rows.anchors), rows.steps.f.shape[1]
-    weights = np.zeros((K, d + 1))
-    windows: list[Window] = []
-    opened: list[FloatArray] = []
+    weights, windows = np.zeros((K, d + 1)), list[Window]()
     for k in reversed(range(K)):
-        is_last = k == K - 1
-        if whole is None:
-            steps, span = (
-                rows.between(rows.anchors[k], rows.stops[k]),
-                (rows.anchors[k], rows.stops[k]),
-            )
-            exits = (rows.starts_at(steps) == span[1] - 1) & (not is_last)
+        is_last, same = k == K - 1, None if whole is None else whole.windows[k]
+        span = rows.anchors[k], rows.stops[k]
+        if same is None:
+            steps = rows.between(*span)
+            exits = (steps.t == span[1] - 1) & (not is_last)
             if not (is_last or rows.has_constant or rows.ends):
-                steps = steps.with_one()
+                steps = steps.sized(d + 1)
         else:
-            same = whole.windows[k]
-            steps, exits, span = same.steps, same.exits, same.left_out[:2]
-        lost = steps.group == (-1 if without is None else without)
+            steps, exits = same.steps, same.exits
+        lost = steps.group == without
         if not is_last:
-            after = _resized(steps.g[exits], len(windows[-1].known))
-            lost[exits] |= _are_open(after, opened[-1], windows[-1].root)
+            lost[exits] |= windows[-1].are_open(steps.g[exits])
         border = is_last and rows.has_constant
-        window = _window(
-            steps,
-            exits,
-            lost,
-            is_last and not rows.ends,
-            border,
-            span,
-            None if whole is None else whole.windows[k],
-        )
+        window = _window(steps, exits, lost, is_last and not rows.ends, border, span, same)
         steps, exits = window.steps, window.exits
         paid = steps.reward - gain * steps.duration
         if not is_last:
             paid[exits] += _resized(steps.g[exits], d) @ weights[k + 1, :d] + weights[k + 1, d]
-        found = window.weights(paid)
-        weights[k, : len(found)] = found
+        own = window.weights(paid)
+        weights[k, : len(own)] = own
         if is_last:
-            weights[k, d] = -_zero(rows, window) @ found
+            weights[k, d] = -_zero(rows, window) @ own
         windows.append(window)
-        opened.append(window.opened(None if whole is None else whole.opened[k]))
-    windows, opened = windows[::-1], opened[::-1]
-    rank = np.array([np.count_nonzero(window.known) for window in windows])
-    n_samples = np.array([window.left_out.of for window in windows])
-    return SparseSystem(rows.anchors, gain, weights, rank, n_samples, windows, opened)
-
-
-def without_each(
-    rows: SparseRows, whole: SparseSystem, gains: Sequence[float]
-) -> list[SparseSystem]:
-    """Return the systems without each group of trials, given the gains without it."""
-    return [solve_sparse(rows, gain, whole, i) for i, gain in enumerate(gains)]
+    return SparseSystem(rows.anchors, gain, weights, windows[::-1])
 
 
 def _zero(rows: SparseRows, window: Window) -> FloatArray:
     """Return the features (d,) whose value is 0: as the source has it, or the mean of the tail."""
     if rows.zero is not None and not rows.zero[~window.known].any():
         return rows.zero
-    late = rows.starts_at(window.steps) >= rows.half
+    late = window.steps.t >= rows.half
     late = late if late.any() else ~late
     weight = window.steps.weight[late]
     return np.asarray(window.steps.f[late].T @ weight / weight.sum())

@@ -1,9 +1,10 @@
 """Trials from any Gymnasium environment, in rounds.
 
-A *round* runs as many trials in lockstep as a vector environment has copies; a plain `Env` runs
-them one after the other. Each trial covers timesteps 0 to t_max, with the transition out of
-t_max included. Rounds are handed over as they finish, and a plain environment's finished trials
-even when the round breaks off: an interrupt loses only the trials under way.
+A vector environment runs one trial in each copy, in lockstep: a *round*. A plain `Env` runs trials
+one after the other. Each trial covers timesteps 0 to t_max, with the transition out of t_max.
+Rounds are handed over as they finish. If a plain environment's round breaks off, its finished
+trials are handed over too: an interrupt loses only the trials under way. `Restart` makes an
+episodic environment continuing.
 """
 
 from __future__ import annotations
@@ -22,9 +23,15 @@ from lstd_agent.arrays import BoolArray, FloatArray, States
 from lstd_agent.errors import InvalidInputError, TerminationError, check_integer
 from lstd_agent.progress import progress_bar
 from lstd_agent.trials import spaces
-from lstd_agent.trials.action_counts import Taken
-from lstd_agent.trials.exploration import Exploration, Explore, check_explore
-from lstd_agent.trials.policies import Actor, Policy, make_actor
+from lstd_agent.trials.counts import Taken
+from lstd_agent.trials.policies import (
+    Actor,
+    Exploration,
+    Explore,
+    Policy,
+    check_explore,
+    make_actor,
+)
 from lstd_agent.trials.recording import (
     LockstepTrials,
     Portion,
@@ -43,23 +50,10 @@ Keep = Callable[[Portion], None]
 
 @dataclass(frozen=True)
 class Request:
-    """How many trials, how long, and how they are run.
+    """How many trials, how long, and how they are run: arguments of `SeminormLSTDAgent.collect`.
 
-    As `SeminormLSTDAgent.collect` describes it, and three things more.
-
-    Attributes
-    ----------
-    wherever : callable, optional
-        Where to explore at any timestep.
-    n_stored : int
-        How many counted trials to keep whole beside their sums.
-    first : int
-        The number of the first trial, by which trials are dealt into batches.
-
-    Raises
-    ------
-    InvalidInputError
-        If there is no such collection.
+    Besides, ``wherever`` tells where to explore at any timestep, ``n_stored`` counted trials are
+    kept whole, and the first trial has number ``first``, which tells its batch.
     """
 
     n_trials: int
@@ -91,7 +85,7 @@ class Request:
         return self.n_trials * (self.t_max + 1)
 
     def pieces(self, size: int) -> Iterator[Request]:
-        """Cut the trials into pieces of at most so many; each stores its share of whole ones."""
+        """Yield requests for at most ``size`` trials, each with its share of stored ones."""
         before = 0
         for start in range(0, self.n_trials, size):
             n = min(size, self.n_trials - start)
@@ -99,37 +93,14 @@ class Request:
             stored, before = min(n, upto - before), upto
             yield replace(self, n_trials=n, n_stored=stored, first=self.first + start)
 
-    def check_not_shared(self, env: Any) -> None:
-        """Raise `InvalidInputError` if workers are asked for, and given an environment."""
-        if self.workers != 1 or self.executor is not None or self.shard_size is not None:
-            raise InvalidInputError(
-                "workers make their own environments: pass an id, or a function that makes "
-                f"an environment, instead of {env}"
-            )
-
 
 def collect_rounds(
     env: AnyEnv, recording: Recording, policy: Policy, keep: Keep, request: Request
 ) -> None:
-    """Run trials and hand over their sums round by round.
+    """Run trials and hand over what each finished round leaves behind.
 
-    Parameters
-    ----------
-    env : Env or VectorEnv
-        Each trial starts with a reset.
-    recording : Recording
-    policy : array_like or callable
-        See `lstd_agent.trials.policies.make_actor`.
-    keep : callable
-        Gets what each finished round leaves behind.
-    request : Request
-
-    Raises
-    ------
-    TerminationError
-        If a trial terminates (unless the encoding has an end), or is truncated before ``t_max``.
-    InvalidInputError
-        If an argument does not fit.
+    A trial that terminates raises unless the encoding has an end; one that is truncated before
+    t_max raises.
     """
     actor = make_actor(policy, *single_spaces(env), request.batched)
     env_seed, policy_seed = (None, None) if request.seed is None else split_seed(request.seed)
@@ -185,7 +156,7 @@ class _Rounds:
             raise InvalidInputError(f"{error} at timestep {t}") from None
 
     def in_lockstep(self, request: Request) -> None:
-        """Run one trial in each copy of a vector environment; add up the first of them."""
+        """Run one trial in each copy of a vector environment; record the first ``n_trials``."""
         env, t_max, n = self.env, request.t_max, request.n_trials
         mode = env.metadata.get("autoreset_mode")
         observation, info = self._reset()
@@ -213,12 +184,10 @@ class _Rounds:
                 if mode == AutoresetMode.DISABLED and t < t_max:
                     # Copies whose trial has ended go on, unobserved, so that the others can.
                     observation, info = env.reset(options={"reset_mask": ended})
-            rewards = as_rewards(reward, env.num_envs, t)
-            states, times = (
-                self._encoded(following, t + 1)[:n],
-                None if times is None else times[:n],
-            )
-            trials.advance(rewards[:n], states, newly_ended, taken, times)
+            rewards = as_rewards(reward, (env.num_envs,), t)[:n]
+            states = self._encoded(following, t + 1)[:n]
+            times = None if times is None else times[:n]
+            trials.advance(rewards, states, newly_ended, taken, times)
             self.bar.update(n)
         self.keep(trials.finish())
 
@@ -254,26 +223,26 @@ class _Rounds:
 
 
 def _exploration(env: AnyEnv, request: Request) -> Exploration | None:
-    """Return what explores and tells which actions were taken, where that is asked for."""
+    """Return what explores; None if no exploration is asked for."""
     if request.explore is None:
         return None
-    # A stream of its own, so that the policy draws what it would draw without.
+    # A stream of its own: the policy draws the same as without exploration.
     rng = np.random.default_rng(np.random.SeedSequence(request.seed, spawn_key=(2,)))
     how = request.t_max, rng, request.batched, request.wherever
     return Exploration(request.explore, single_spaces(env)[1], *how)
 
 
 def _final_observation(like: Any, final: Any, i: int) -> Any:
-    """Return copy i's last observation from the infos, where a Dict may come apart by key."""
+    """Return copy i's last observation from the infos, which may hold a Dict key by key."""
     if isinstance(like, dict) and isinstance(final, dict):
         return {key: _final_observation(part, final[key], i) for key, part in like.items()}
     return final[i]
 
 
 def _durations(info: dict[str, Any], ended: BoolArray) -> FloatArray | None:
-    """Return how long the step of each copy takes, NaN where its info does not tell."""
+    """Return how long the step of each copy takes, NaN if the info has no number for it."""
     times: FloatArray | None = None
-    # What a copy that is reset within its last step told of that is apart.
+    # If a copy is reset within its last step, that step's info is in final_info.
     for told, where in ((info, True), (info.get("final_info", {}), ended)):
         if "duration" in told:
             has = np.broadcast_to(told.get("_duration", True), ended.shape) & where
@@ -289,3 +258,76 @@ def _check_truncation(truncated: BoolArray, t: int, t_max: int) -> None:
             f"before t_max = {t_max}: raise the environment's time limit (max_episode_steps) to "
             f"at least {t_max + 1}, or lower t_max"
         )
+
+
+class Restart(gym.Wrapper[Any, Any, Any, Any]):
+    """Starts again after termination, instead of ending: the task never terminates.
+
+    The terminal observation is shown as it is. The step after it, whatever the action, pays 0
+    and leads to what the environment's reset observes. If steps have an ``info["duration"]``, it
+    takes no time. Truncation is passed on: ``max_episode_steps=-1`` makes an environment without
+    a limit.
+
+    Parameters
+    ----------
+    env : Env
+        Not a vector environment: wrap its copies.
+
+    Examples
+    --------
+    >>> env = Restart(gym.make("FrozenLake-v1", is_slippery=False, max_episode_steps=-1))
+    >>> env.reset(seed=0)[0]
+    0
+    >>> [env.step(action)[0] for action in (2, 1, 0)]  # beside a hole, into it, and out again
+    [1, 5, 0]
+
+    Notes
+    -----
+    It is how `unichain_gym.TabularMDP.from_gymnasium` continues with
+    ``on_termination="restart"``, and how Gymnasium's vector environments reset by default.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        super().__init__(env)
+        self._over, self._is_timed = False, False
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Reset the environment.
+
+        Parameters
+        ----------
+        seed : int, optional
+        options : dict, optional
+            Of the environment.
+
+        Returns
+        -------
+        observation, info
+        """
+        self._over = False
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Take a step, or start again if the last one reached an end.
+
+        Parameters
+        ----------
+        action : object
+            Not taken where the environment starts again.
+
+        Returns
+        -------
+        observation, reward, terminated, truncated, info
+            With False for both ends; the step that starts again pays 0.
+        """
+        if self._over:
+            self._over = False
+            observation, info = super().reset()
+            if self._is_timed:
+                info = {**info, "duration": 0.0}
+            return observation, 0.0, False, False, info
+        observation, reward, self._over, truncated, info = super().step(action)
+        self._is_timed = "duration" in info
+        return observation, reward, False, truncated, info

@@ -1,12 +1,17 @@
-"""Trials of counted observations, counted in batches.
+"""Trials of counted observations: counted in batches, with a sample of whole ones.
 
-Trials are dealt into batches one by one: trial i is in batch i mod B. They are counted in one
-pass, with timestep and batch as a part of the key, many timesteps together.
+Trials are dealt into batches one by one: trial i is in batch i mod B. Timestep and batch are a
+part of the key by which transitions are counted, so that one pass counts many timesteps.
+
+A log's trials are put into an order first, by a hash of their content: h = Σ_j c_j x_j mod 2^64
+over the numbers x_j of a trial (halves of the bits of doubles), with fixed odd coefficients c_j,
+and then mixed. The sample has the trials with the smallest hashes. So neither batches nor samples
+depend on the order of a log, and a sample of two samples is the sample of all their trials.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,38 +20,145 @@ from scipy import sparse
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError, check_integer
-from lstd_agent.trials.action_counts import ActionCounts, Taken, together
-from lstd_agent.trials.counts import TransitionCounts, added
+from lstd_agent.trials.counts import (
+    ActionCounts,
+    Taken,
+    TransitionCounts,
+    added,
+    counted,
+    sums_at,
+    together,
+)
 from lstd_agent.trials.kept import KeptTrials
-from lstd_agent.trials.samples import TrialSample
 
 # Timesteps are counted together until there are this many transitions.
 _BLOCK = 2**13
 
+# Transitions of actions are counted this many at a time, and numbers are hashed as many.
+_CHUNK = 2**18
+
 _LARGEST_KEY = 2**62
+
+
+def batch_of(trials: KeptTrials, n_batches: int) -> tuple[IntArray, IntArray]:
+    """Deal m trials into batches, whatever the order in which they came.
+
+    Returns an order (m,) of the trials by their content, batch after batch, and the batch of each
+    trial in this order.
+    """
+    by_batch = np.argsort(np.arange(trials.n_trials) % n_batches, kind="stable")
+    return ordered(trials)[by_batch], by_batch % n_batches
+
+
+def ordered(trials: KeptTrials) -> IntArray:
+    """Return the trials (m,) in an order that depends on their content alone."""
+    return np.argsort(_keys(hashes(trials)), kind="stable")
+
+
+def _keys(found: NDArray[np.uint64], first: int = 0) -> NDArray[np.uint64]:
+    """Return numbers (m,) that order trials with these hashes as if drawn at random.
+
+    Equal trials are numbered. Otherwise they would lie together: every batch would have its share
+    of each kind, so that batches differ less than by chance, and a sample would have all of a kind
+    or none. Trials from another ``first`` on are drawn independently.
+    """
+    order = np.argsort(found, kind="stable")
+    same = found[order]
+    starts = np.flatnonzero(np.append(True, same[1:] != same[:-1]))
+    number = np.empty(len(found), dtype=np.uint64)
+    sizes = np.diff(np.append(starts, len(found)))
+    number[order] = (np.arange(len(found)) - np.repeat(starts, sizes)).astype(np.uint64)
+    salt = _scrambled(np.array([first], dtype=np.uint64))
+    return _scrambled(found + salt + _scrambled(number))
+
+
+def hashes(trials: KeptTrials) -> NDArray[np.uint64]:
+    """Return a hash of the content of each trial but for its actions, shape (m,).
+
+    A missing array has the same hash as one of default values: the hash of a trial does not depend
+    on the other trials.
+    """
+    m, T, offset = trials.n_trials, trials.t_max + 1, 0
+    total = np.zeros(m, dtype=np.uint64)
+    for name, part in vars(trials).items():
+        n = {"observations": 2 * trials.observations[:1].size, "lengths": 1}.get(name, 2 * T)
+        if part is not None and name != "actions":
+            # A row of as many coefficients as there are numbers in each trial.
+            width = part[:1].size * (2 if part.dtype == np.float64 else 1)
+            weights = _scrambled(np.arange(offset, offset + width, dtype=np.uint64))
+            step = max(1, _CHUNK // width)
+            for first in range(0, m, step):
+                here = slice(first, first + step)
+                numbers = _integers(name, part[here].reshape(-1, part[:1].size), T)
+                total[here] += numbers @ (weights | np.uint64(1))
+        offset += n
+    return _scrambled(total)
+
+
+def _integers(name: str, part: NDArray[Any], T: int) -> NDArray[np.uint64]:
+    """Return integers for the numbers of a part of trials: 0 for default values."""
+    if name == "lengths":
+        part = T - part
+    elif part.dtype.kind == "f":
+        # Zeros of either sign are one number.
+        part = (part + part.dtype.type(0)).view(f"u{min(4, part.dtype.itemsize)}")
+    return part.astype(np.uint64)
+
+
+def _scrambled(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return the outputs of SplitMix64 (Steele, Lea & Flood 2014) of states x."""
+    x = (x + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+@dataclass(frozen=True, eq=False)
+class TrialSample:
+    """The counted trials with the smallest hashes, whole, without their actions.
+
+    Their observations are the numbers of states (m, t_max + 2), and their hashes (m,) ascend.
+    """
+
+    trials: KeptTrials
+    hashes: NDArray[np.uint64]
+
+    @classmethod
+    def of(cls, trials: KeptTrials, most: int, first: int = 0) -> TrialSample:
+        """Return a sample of trials, of which the first has number ``first``."""
+        return cls(replace(trials, actions=None), _keys(hashes(trials), first)).least(most)
+
+    @classmethod
+    def checked(cls, trials: KeptTrials, hashes: NDArray[np.uint64]) -> TrialSample:
+        """Return a sample that comes from elsewhere, or raise `InvalidInputError` if it is none."""
+        states = trials.observations[:, :, 0]
+        if states.dtype.kind not in "iu" or trials.observations.shape[2] != 1:
+            raise InvalidInputError(
+                f"the states of a sample of trials are integers (m, t_max + 2); got {states.dtype} "
+                f"of shape {trials.observations.shape}"
+            )
+        is_sorted = hashes.dtype == np.uint64 and not (hashes[1:] < hashes[:-1]).any()
+        if hashes.shape != (len(states),) or not is_sorted:
+            raise InvalidInputError("a sample of trials has one hash a trial, in ascending order")
+        return cls(replace(trials, observations=states), hashes)
+
+    def least(self, most: int | None = None) -> TrialSample:
+        """Return at most so many trials of the sample, by their hashes."""
+        chosen = np.argsort(self.hashes, kind="stable")[:most]
+        return TrialSample(self.trials.take(chosen), self.hashes[chosen])
+
+    def __add__(self, other: TrialSample) -> TrialSample:
+        trials = KeptTrials.together([self.trials, other.trials])
+        return TrialSample(trials, np.concatenate((self.hashes, other.hashes))).least()
 
 
 @dataclass(frozen=True, eq=False)
 class CountedTrials:
-    """Trials of counted observations, dealt into B batches.
+    """Trials of counted observations, dealt into B batches, with a sample of whole trials.
 
-    Matrices have a row for each timestep and batch: batch b at timestep t is row t B + b.
-
-    Attributes
-    ----------
-    n_states : int
-        S.
-    n_by_batch : ndarray of int, shape (B,)
-        How many trials each batch has.
-    transition_counts, reward_sums : csr_array, shape (B (t_max + 1), S * S) and (…, S)
-    n_at : ndarray of int, shape (B, t_max + 1), optional
-        How many trials of each batch have each timestep; None where all have all.
-    sample : TrialSample, optional
-        Some of the trials, whole.
-    taken : tuple of ActionCounts or None, optional
-        What the actions of each batch led to, where that was asked for.
-    duration_sums : csr_array, optional
-        As ``reward_sums``; None where each step takes 1 unit of time.
+    Fields are those of `TransitionCounts`, but rows are timesteps and batches: batch b at timestep
+    t is row t B + b. ``n_by_batch`` (B,) and ``n_at`` (B, t_max + 1) are numbers of trials.
+    ``taken`` is what actions led to, in as many batches, if that was asked for.
     """
 
     n_states: int
@@ -55,7 +167,7 @@ class CountedTrials:
     reward_sums: sparse.csr_array
     n_at: IntArray | None = None
     sample: TrialSample | None = None
-    taken: tuple[ActionCounts | None, ...] | None = None
+    taken: ActionCounts | None = None
     duration_sums: sparse.csr_array | None = None
 
     @classmethod
@@ -68,32 +180,21 @@ class CountedTrials:
         sample: TrialSample | None = None,
     ) -> CountedTrials:
         """Return trials that are all in batch b of so many, by their counts."""
-        every = np.arange(n_batches)
+        is_here = np.arange(n_batches) == b
         N, R = (
             _spread(matrix, b, n_batches)
             for matrix in (counts.transition_counts, counts.reward_sums)
         )
         times = counts.duration_sums
         times = None if times is None else _spread(times, b, n_batches)
-        n_at = None if counts.n_at is None else np.outer(every == b, counts.n_at).astype(np.int64)
-        each = None if taken is None else (*[None] * b, taken, *[None] * (n_batches - b - 1))
-        n_by_batch = np.where(every == b, counts.n_trials, 0)
-        return cls(counts.n_states, n_by_batch, N.astype(np.int64), R, n_at, sample, each, times)
+        n_at = None if counts.n_at is None else np.outer(is_here, counts.n_at).astype(np.int64)
+        taken = None if taken is None else taken.in_batch(b, n_batches)
+        n, N = np.where(is_here, counts.n_trials, 0), N.astype(np.int64)
+        return cls(counts.n_states, n, N, R, n_at, sample, taken, times)
 
     @classmethod
     def checked(cls, **parts: Any) -> CountedTrials:
-        """Return counts that come from elsewhere, or raise unless they fit together.
-
-        Parameters
-        ----------
-        **parts
-            The attributes.
-
-        Raises
-        ------
-        InvalidInputError
-            If they cannot be those of trials, dealt into batches.
-        """
+        """Return counts that come from elsewhere, or raise unless they are of trials in batches."""
         found = cls(**parts)
         S, n = check_integer("n_states", found.n_states, 1), found.n_by_batch
         N, taken, sample = found.transition_counts, found.taken, found.sample
@@ -102,13 +203,13 @@ class CountedTrials:
             raise InvalidInputError(f"there are no trials in batches of {n!r}")
         if found.n_at is not None and found.n_at.shape != (B, found.t_max + 1):
             raise InvalidInputError(f"n_at of {B} batches has shape {found.n_at.shape}")
-        if found.reward_sums.shape != (N.shape[0], S):
-            raise InvalidInputError(f"reward_sums have shape {found.reward_sums.shape}")
-        if found.duration_sums is not None and found.duration_sums.shape != (N.shape[0], S):
-            raise InvalidInputError(f"duration_sums have shape {found.duration_sums.shape}")
+        for name in ("reward_sums", "duration_sums"):
+            matrix = getattr(found, name)
+            if matrix is not None and matrix.shape != (N.shape[0], S):
+                raise InvalidInputError(f"{name} have shape {matrix.shape}")
         for b in range(B):
             TransitionCounts.of(found.batch(b))
-        if taken is not None and (len(taken) != B or any(a and a.n_states != S for a in taken)):
+        if taken is not None and (taken.n_batches, taken.n_states) != (B, S):
             raise InvalidInputError("what actions led to is not told of these states and batches")
         if sample is not None:
             states = sample.trials.observations
@@ -143,51 +244,107 @@ class CountedTrials:
 
     def __add__(self, other: CountedTrials) -> CountedTrials:
         """Add trials dealt into as many batches; samples are joined whole."""
-        n_at = None
-        if self.n_at is not None or other.n_at is not None:
-            n_at = self._trials_at + other._trials_at
         sample = self.sample or other.sample
         if self.sample is not None and other.sample is not None:
-            sample = TrialSample.merged([self.sample, other.sample])
-        taken = self.taken or other.taken
-        if self.taken is not None and other.taken is not None:
-            taken = tuple(together(a, b) for a, b in zip(self.taken, other.taken, strict=True))
+            sample = self.sample + other.sample
+        are_whole = self.n_at is None and other.n_at is None
         return CountedTrials(
             self.n_states,
             self.n_by_batch + other.n_by_batch,
             self.transition_counts + other.transition_counts,
             self.reward_sums + other.reward_sums,
-            n_at,
+            None if are_whole else self._trials_at + other._trials_at,
             sample,
-            taken,
+            together(self.taken, other.taken),
             added(self.duration_sums, other.duration_sums),
         )
 
     @property
     def _trials_at(self) -> IntArray:
-        if self.n_at is not None:
-            return self.n_at
-        return np.repeat(self.n_by_batch[:, None], self.t_max + 1, axis=1)
+        every = np.repeat(self.n_by_batch[:, None], self.t_max + 1, axis=1)
+        return every if self.n_at is None else self.n_at
+
+
+class ActionCountRecorder:
+    """Counts what the actions of trials lead to, by batches as `CountRecorder` deals them.
+
+    No action is taken in the terminal state, if there is one.
+    """
+
+    def __init__(
+        self, n_states: int, n_actions: int, terminal: int | None, n_batches: int, first: int
+    ) -> None:
+        self._counts = ActionCounts.none(n_states, n_actions, n_batches)
+        self._terminal, self._first = terminal, first
+        self._waiting: list[tuple[NDArray[Any], ...]] = []
+        self._n_waiting, self._is_told = 0, False
+
+    def record(
+        self,
+        state: IntArray,
+        taken: Taken,
+        reward: FloatArray,
+        next_state: IntArray,
+        duration: FloatArray | None = None,
+    ) -> None:
+        """Count transitions of n trials, arrays (n,) or (k, n); unknown actions are -1."""
+        batch = (self._first + np.arange(state.shape[-1])) % self._counts.n_batches
+        parts: list[NDArray[Any]] = [
+            np.broadcast_to(batch, state.shape),
+            state,
+            np.asarray(taken.action, np.int64),
+        ]
+        parts += [next_state, reward] if duration is None else [next_state, reward, duration]
+        known = taken.action >= 0
+        if self._terminal is not None:
+            known &= state != self._terminal
+        # Copies: an environment may write its next rewards into the same array.
+        self._waiting.append(tuple(part[known] for part in parts))
+        self._n_waiting, self._is_told = self._n_waiting + state.size, True
+        if self._n_waiting >= _CHUNK:
+            self.counts()
+
+    def record_whole(self, trials: KeptTrials) -> None:
+        """Count whole trials, whose observations are states (m, t_max + 2)."""
+        if trials.actions is not None:
+            states, explored = trials.observations.T, trials.part("explored").T
+            taken = Taken(trials.actions.T, explored)
+            time = None if trials.durations is None else trials.durations.T
+            self.record(states[:-1], taken, trials.rewards.T, states[1:], time)
+
+    def counts(self) -> ActionCounts | None:
+        """Return what has been counted so far; None if no actions were recorded."""
+        if self._waiting:
+            batch, *parts = (np.concatenate(each) for each in zip(*self._waiting, strict=True))
+            sums = self._counts
+            of: Any = ActionCounts.of
+            how = {"batch": batch, "n_batches": sums.n_batches}
+            self._counts = sums + of(sums.n_states, sums.n_actions, *parts, **how)
+            self._waiting, self._n_waiting = [], 0
+        return self._counts if self._is_told else None
 
 
 class CountRecorder:
     """Counts transitions of trials, dealt into batches one after the other.
 
-    Parameters
-    ----------
-    n_states : int
-    n_batches : int
-    first : int
-        The number of the first trial: trial i is in batch ``(first + i) % n_batches``.
+    The first trial has number ``first``: trial i is in batch ``(first + i) % n_batches``. What
+    actions lead to is counted by another recorder, if there is one.
     """
 
-    def __init__(self, n_states: int, n_batches: int = 1, first: int = 0) -> None:
-        self.n_states = n_states
+    def __init__(
+        self,
+        n_states: int,
+        n_batches: int = 1,
+        first: int = 0,
+        actions: ActionCountRecorder | None = None,
+    ) -> None:
+        self.n_states, self._actions = n_states, actions
         self._n_batches, self._first = n_batches, first
         self._t = self._n_waiting = 0
         # Timesteps that wait to be counted: states, next states, rewards, own ones, durations.
         self._waiting: list[tuple[NDArray[Any] | None, ...]] = []
         self._left = self._left_keys = np.zeros((0, 0), dtype=np.int64)
+        # Entries of matrices, in order: rows, columns and values.
         self._moves: list[tuple[NDArray[Any], ...]] = []
         self._paid: list[tuple[NDArray[Any], ...]] = []
         self._times: list[tuple[NDArray[Any], ...]] = []
@@ -201,9 +358,11 @@ class CountRecorder:
         taken: Taken | None = None,
         duration: FloatArray | None = None,
     ) -> None:
-        """Count the next timestep's transitions of n trials, but for those that were explored."""
+        """Count the next timestep's transitions of n trials, without exploratory ones."""
         own = None if taken is None else ~taken.explored
-        # A copy, since an environment may write its next rewards into the same array.
+        if self._actions is not None and taken is not None:
+            self._actions.record(state, taken, reward, next_state, duration)
+        # A copy: an environment may write its next rewards into the same array.
         self._waiting.append((state, next_state, np.array(reward), own, duration))
         self._n_waiting += len(state)
         if self._n_waiting >= _BLOCK:
@@ -213,6 +372,8 @@ class CountRecorder:
         """Count whole trials, whose observations are states (m, t_max + 2)."""
         states, rewards = np.asarray(trials.observations.T, dtype=np.int64), trials.rewards.T
         own, step = trials.own, max(1, _BLOCK * 32 // trials.n_trials)
+        if self._actions is not None:
+            self._actions.record_whole(trials)
         for t in range(0, len(rewards), step):
             here = slice(t, t + step)
             time = None if trials.durations is None else trials.durations.T[here]
@@ -253,42 +414,32 @@ class CountRecorder:
             self._is_cut = True
             left, key, reward = left[own], key[own], reward[own]
             duration = None if duration is None else duration[own]
-        present, count = _counted(key.ravel(), k * B * S**2)
+        present, count = counted(key.ravel(), k * B * S**2)
         row, column = np.divmod(present, S * S)
-        # Keys ascend, so those of one state are neighbors.
+        # Keys ascend, and so do the states that are left.
         origin = present // S
-        is_first = np.ones(len(origin), dtype=bool)
-        np.not_equal(origin[1:], origin[:-1], out=is_first[1:])
-        visited = origin[is_first]
+        visited = origin[np.append(True, origin[1:] != origin[:-1])[: len(origin)]]
         paid_row, paid_state = np.divmod(visited, S)
         if numbers is not None:
             column = numbers[column // S] * self.n_states + numbers[column % S]
             paid_state, self._left = numbers[paid_state], self._left[:0]
         before = self._t * B
         self._moves.append((row + before, column, count))
-        paid = _sums_at(visited, left.ravel(), reward.ravel(), k * B * S)
-        self._paid.append((paid_row + before, paid_state, paid))
-        if duration is not None:
-            times = _sums_at(visited, left.ravel(), duration.ravel(), k * B * S)
-            self._times.append((paid_row + before, paid_state, times))
+        for entries, weights in ((self._paid, reward), (self._times, duration)):
+            if weights is not None:
+                sums = sums_at(visited, left.ravel(), weights.ravel(), k * B * S)
+                entries.append((paid_row + before, paid_state, sums))
         self._t += k
 
-    def portion(
-        self,
-        n_trials: int,
-        sample: TrialSample | None = None,
-        taken: tuple[ActionCounts, ...] | None = None,
-    ) -> CountedTrials:
+    def portion(self, n_trials: int, sample: TrialSample | None = None) -> CountedTrials:
         """Return what has been recorded of complete trials."""
         self._count_waiting()
         S, B, T = self.n_states, self._n_batches, self._t
-        N, R = (
-            _matrix(found, (B * T, width))
-            for found, width in ((self._moves, S * S), (self._paid, S))
-        )
+        N, R = _matrix(self._moves, (B * T, S * S)), _matrix(self._paid, (B * T, S))
         n_by_batch = np.bincount((self._first + np.arange(n_trials)) % B, minlength=B)
         n_at = N.sum(axis=1).reshape(T, B).T.astype(np.int64) if self._is_cut else None
         times = _matrix(self._times, (B * T, S)) if self._times else None
+        taken = None if self._actions is None else self._actions.counts()
         return CountedTrials(S, n_by_batch, N, R, n_at, sample, taken, times)
 
     def sums(self, n_trials: int) -> TransitionCounts:
@@ -299,32 +450,11 @@ class CountRecorder:
 
 
 def _spread(matrix: sparse.csr_array, b: int, n_batches: int) -> sparse.csr_array:
-    """Return a copy of a matrix (T, n) as rows b, b + B, … of one (B T, n) that has no others."""
+    """Return a matrix (T, n) as one (B T, n): its rows are b, b + B, …, and others are empty."""
     n = np.zeros(n_batches * matrix.shape[0], dtype=matrix.indptr.dtype)
     n[b::n_batches] = np.diff(matrix.indptr)
     parts = matrix.data.copy(), matrix.indices.copy(), np.append(0, np.cumsum(n))
     return sparse.csr_array(parts, shape=(len(n), matrix.shape[1]))
-
-
-def _counted(key: IntArray, n_keys: int) -> tuple[IntArray, IntArray]:
-    """Return the distinct keys, ascending, and how often each occurs."""
-    # A table touches every possible key, sorting only those that occur.
-    if n_keys <= 4 * key.size + 4096:
-        table = np.bincount(key, minlength=n_keys)
-        present = np.flatnonzero(table > 0)  # of booleans it is fast
-        return present, table[present]
-    # Narrow numbers sort faster.
-    narrow = key.astype(np.min_scalar_type(n_keys - 1))
-    found, count = np.unique(narrow, return_counts=True)
-    return found.astype(np.int64), count
-
-
-def _sums_at(place: IntArray, key: IntArray, weights: FloatArray, n_keys: int) -> FloatArray:
-    """Return the sums of weights of each of the distinct keys, which ascend."""
-    if n_keys <= 4 * key.size + 4096:
-        return np.asarray(np.bincount(key, weights, minlength=n_keys)[place], dtype=np.float64)
-    found = np.searchsorted(place, key)
-    return np.asarray(np.bincount(found, weights, minlength=len(place)), dtype=np.float64)
 
 
 def _matrix(found: list[tuple[NDArray[Any], ...]], shape: tuple[int, int]) -> sparse.csr_array:

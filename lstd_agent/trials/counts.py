@@ -1,21 +1,26 @@
-"""Transition counts: the sufficient statistic of counted observations.
+"""Counts of transitions: the sufficient statistics of counted observations.
 
-N_t(s, s') transitions and the sum of rewards per state and timestep. Counts do not depend on the
-features, so one collection serves every feature set, every number of anchors and every gain;
-they add up across batches, processes and machines.
+`TransitionCounts` are N_t(s, s') and sums of rewards by timestep, of the policy alone.
+`ActionCounts` are N(s, a, s') and sums of rewards, of every action that was taken. Counts do not
+depend on features, and counts of different trials add up.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
-from lstd_agent.arrays import IntArray
+from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError, check_integer
 from lstd_agent.trials.kept import check_both_timed, has_gaps
+
+_LARGEST_KEY = 2**62
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,22 +38,9 @@ class TransitionCounts:
     reward_sums : csr_array of float, shape (t_max + 1, S)
         Sum of the rewards on leaving s at t.
     n_at : ndarray of int, shape (t_max + 1,), optional
-        How many trials have each timestep, where some were cut short; None where all have all.
+        How many trials have each timestep, if some were cut short; None if all have all.
     duration_sums : csr_array of float, shape (t_max + 1, S), optional
-        Sum of the durations of steps from s at t; None where each step takes 1 unit of time.
-    t_max : int
-        The last timestep.
-    trials_at : ndarray of int, shape (t_max + 1,)
-        How many trials have each timestep.
-    counts, kept : TransitionCounts, None
-        What there is of each kind of sums: these counts, and no trials as they came.
-
-    Methods
-    -------
-    of(counts)
-        Counts that somebody else made, checked.
-    check_adds(other)
-        Raise unless the other has as many states and timesteps.
+        Sum of the durations of steps from s at t; None if each step takes 1 unit of time.
 
     Examples
     --------
@@ -69,11 +61,10 @@ class TransitionCounts:
     reward_sums: sparse.csr_array
     n_at: IntArray | None = None
     duration_sums: sparse.csr_array | None = None
-    kept = None
 
     @classmethod
     def of(cls, counts: CountsLike) -> TransitionCounts:
-        """Return counts that somebody else made, checked.
+        """Return somebody else's counts, checked.
 
         Parameters
         ----------
@@ -87,7 +78,7 @@ class TransitionCounts:
         Raises
         ------
         InvalidInputError
-            If they cannot be those of ``n_trials`` trials, each over all timesteps.
+            If ``n_trials`` trials cannot have these counts.
         """
         if isinstance(counts, cls):
             checked = counts
@@ -138,7 +129,7 @@ class TransitionCounts:
 
     @property
     def counts(self) -> TransitionCounts:
-        """These counts, where other kinds of sums have none."""
+        """These counts; `KeptTrials` have none."""
         return self
 
     @property
@@ -153,32 +144,25 @@ class TransitionCounts:
 
 
 def added(a: sparse.csr_array | None, b: sparse.csr_array | None) -> sparse.csr_array | None:
-    """Return the sum of what either both have, or none."""
+    """Return the sum of two matrices, None if there are none."""
     return None if a is None or b is None else a + b
 
 
 class CountsLike(Protocol):
-    """Anything with the attributes of `TransitionCounts`."""
+    """Anything with the attributes of `TransitionCounts`; see there."""
 
     @property
-    def n_states(self) -> int:
-        """Number of states S."""
-
+    def n_states(self) -> int: ...  # noqa: D102
     @property
-    def n_trials(self) -> int:
-        """Number of trials."""
-
+    def n_trials(self) -> int: ...  # noqa: D102
     @property
-    def transition_counts(self) -> Any:
-        """Sparse (t_max + 1, S * S)."""
-
+    def transition_counts(self) -> Any: ...  # noqa: D102
     @property
-    def reward_sums(self) -> Any:
-        """Sparse (t_max + 1, S)."""
+    def reward_sums(self) -> Any: ...  # noqa: D102
 
 
 def _check_counts(counts: TransitionCounts) -> None:
-    """Raise `InvalidInputError` unless counts may be those of whole trials."""
+    """Raise `InvalidInputError` unless trials can have these counts."""
     S, n, N, R = counts.n_states, counts.n_trials, counts.transition_counts, counts.reward_sums
     T, times = N.shape[0], counts.duration_sums
     if T < 1 or N.shape != (T, S * S) or R.shape != (T, S):
@@ -189,10 +173,9 @@ def _check_counts(counts: TransitionCounts) -> None:
     if times is not None and times.shape != (T, S):
         raise InvalidInputError(f"duration_sums have shape {times.shape}, reward_sums {R.shape}")
     for name, matrix in (("transition_counts", N), ("reward_sums", R), ("duration_sums", times)):
-        if matrix is None:
-            continue
         try:
-            matrix.check_format(full_check=True)
+            if matrix is not None:
+                matrix.check_format(full_check=True)
         except ValueError as error:
             raise InvalidInputError(f"{name} is not a valid CSR matrix: {error}") from None
     if N.dtype.kind not in "iu" or (N.data.size and N.data.min() < 0):
@@ -204,8 +187,17 @@ def _check_counts(counts: TransitionCounts) -> None:
         raise InvalidInputError("reward_sums must be finite numbers")
     if times is not None and not (np.isfinite(times.data) & (times.data >= 0.0)).all():
         raise InvalidInputError("duration_sums must be finite numbers of at least 0")
-    if counts.n_at is not None:
-        check_lengths(counts.n_at, n, T - 1)
+    if (n_at := counts.n_at) is not None and (
+        np.shape(n_at) != (T,)
+        or np.asarray(n_at).dtype.kind not in "iu"
+        or np.max(n_at) > n
+        or np.min(n_at) < 0
+        or (n_at[0] != n and not has_gaps(n_at))
+    ):
+        raise InvalidInputError(
+            f"n_at holds how many of {n} trials have each of {T} timesteps: all the first one, "
+            f"unless they are explored there; got {n_at!r}"
+        )
     off = np.flatnonzero(N.sum(axis=1) != counts.trials_at)
     if off.size:
         raise InvalidInputError(
@@ -244,16 +236,255 @@ def _check_flow(counts: TransitionCounts) -> None:
             raise InvalidInputError(f"{name} hold {name[:-5]}s of states that no trial was in")
 
 
-def check_lengths(n_at: IntArray, n_trials: int, t_max: int) -> None:
-    """Raise `InvalidInputError` unless trials may be as long as ``n_at`` says."""
-    if (
-        np.shape(n_at) != (t_max + 1,)
-        or np.asarray(n_at).dtype.kind not in "iu"
-        or np.max(n_at) > n_trials
-        or np.min(n_at) < 0
-        or (n_at[0] != n_trials and not has_gaps(n_at))
-    ):
-        raise InvalidInputError(
-            f"n_at holds how many of {n_trials} trials have each of {t_max + 1} timesteps: all "
-            f"the first one, unless they are explored there; got {n_at!r}"
+class Taken(NamedTuple):
+    """Actions of n trials, from 0, and which were exploratory: (n,), or (t_max + 1, n)."""
+
+    action: IntArray
+    explored: BoolArray
+
+
+@dataclass(frozen=True, eq=False)
+class ActionCounts:
+    """Transition counts by state and action, pooled over timesteps and behaviors, by batch.
+
+    What follows a state and an action depends neither on the timestep nor on who chose the
+    action. So these counts serve every policy.
+
+    Keys (n,), ascending, are ((b S + s) A + a) S + s' of every kind of transition in batch b, with
+    its count (a probability if counts are exact) and the sums of its rewards and their squares.
+    ``times`` (n, 3) are sums of durations, of their squares, and of rewards times durations; None
+    if each step takes 1 unit of time. Properties are those of a single batch.
+    """
+
+    n_states: int
+    n_actions: int
+    key: IntArray
+    count: NDArray[np.number]
+    reward_sums: FloatArray
+    reward_squares: FloatArray
+    times: FloatArray | None = None
+    n_batches: int = 1
+
+    @classmethod
+    def none(cls, n_states: int, n_actions: int, n_batches: int = 1) -> ActionCounts:
+        """Return counts of no transition."""
+        none, zero = np.zeros(0, np.int64), np.zeros(0)
+        return cls.of(n_states, n_actions, none, none, none, zero, n_batches=n_batches)
+
+    @classmethod
+    def of(
+        cls,
+        n_states: int,
+        n_actions: int,
+        state: IntArray,
+        action: IntArray,
+        next_state: IntArray,
+        reward: FloatArray,
+        duration: FloatArray | None = None,
+        batch: IntArray | int = 0,
+        n_batches: int = 1,
+    ) -> ActionCounts:
+        """Count transitions, arrays of one shape; states and actions are from 0, and checked."""
+        S, A = n_states, n_actions
+        n_keys = n_batches * S**2 * A
+        if n_keys >= _LARGEST_KEY:
+            raise InvalidInputError(
+                f"what {A} actions lead to from {S} states cannot be counted: give "
+                "observations='vectors', or leave actions out"
+            )
+        named = ("states", state, S), ("actions", action, A), ("next states", next_state, S)
+        for name, value, n in named:
+            if value.size and (value.min() < 0 or value.max() >= n):
+                wrong = value[(value < 0) | (value >= n)].flat[0]
+                raise InvalidInputError(f"{name} are numbered 0 to {n - 1}; got {wrong}")
+        key = (((batch * S + state) * A + action) * S + next_state).ravel()
+        numbers = [reward, reward**2]
+        if duration is not None:
+            numbers += [duration, duration**2, reward * duration]
+        present, count = counted(key, n_keys)
+        paid, squares, *times = (sums_at(present, key, x.ravel(), n_keys) for x in numbers)
+        held = np.stack(times, axis=1) if times else None
+        return cls(S, A, present, count, paid, squares, held, n_batches)
+
+    @classmethod
+    def of_policy(
+        cls,
+        n_actions: int,
+        actions: IntArray,
+        moves: tuple[IntArray, IntArray],
+        count: IntArray,
+        rewards: FloatArray,
+        durations: FloatArray | None = None,
+    ) -> ActionCounts:
+        """Return the counts of a policy that takes actions (S,), from 0.
+
+        Moves are states and next states (n,), in any order, each with its count (n,). Rewards
+        and durations (S,) are sums on leaving each state. Their squares are unknown: they are
+        computed as if all rewards on leaving a state were equal.
+        """
+        S, (state, next_state) = len(actions), moves
+        keys = (state * n_actions + actions[state]) * S + next_state
+        key, place = np.unique(keys, return_inverse=True)
+        total = _sums_by(place, count, len(key))
+        visits = _sums_by(state, count, S)
+        origin = key // (S * n_actions)
+        mean = (rewards / np.maximum(visits, 1.0))[origin]
+        numbers, times = total.astype(np.int64), None
+        if durations is not None:
+            time = (durations / np.maximum(visits, 1.0))[origin]
+            times = total[:, None] * np.stack((time, time**2, mean * time), axis=1)
+        return cls(S, n_actions, key, numbers, total * mean, total * mean**2, times)
+
+    def checked(self) -> ActionCounts:
+        """Return counts that come from elsewhere, or raise unless they fit together."""
+        key, parts = self.key, self._sums
+        n_keys = check_integer("n_batches", self.n_batches, 1) * self.n_states**2 * self.n_actions
+        if (
+            key.ndim != 1
+            or key.dtype.kind not in "iu"
+            or any(part.shape != key.shape or part.dtype.kind not in "fiu" for part in parts)
+            or (np.diff(key) <= 0).any()
+            or (key.size and not 0 <= key[0] <= key[-1] < n_keys)
+            or not all(np.isfinite(part).all() for part in parts)
+            or (self.count <= 0).any()
+            or (self.times is not None and (self.times.shape != (len(key), 3)))
+            or (self.times is not None and not (self.times[:, 0] >= 0.0).all())
+        ):
+            raise InvalidInputError(
+                f"these are no counts of {self.n_states} states and {self.n_actions} actions"
+            )
+        return self
+
+    @property
+    def _sums(self) -> tuple[NDArray[Any], ...]:
+        times = () if self.times is None else tuple(self.times.T)
+        return self.count, self.reward_sums, self.reward_squares, *times
+
+    def batch(self, b: int) -> ActionCounts:
+        """Return the counts of a batch."""
+        size = self.n_states**2 * self.n_actions
+        here = slice(*np.searchsorted(self.key, [b * size, (b + 1) * size]))
+        times = None if self.times is None else self.times[here]
+        parts = (self.count[here], self.reward_sums[here], self.reward_squares[here], times)
+        return ActionCounts(self.n_states, self.n_actions, self.key[here] - b * size, *parts)
+
+    def in_batch(self, b: int, n_batches: int) -> ActionCounts:
+        """Return the counts of a single batch as those of batch b of so many."""
+        key = self.key + b * self.n_states**2 * self.n_actions
+        return replace(self, key=key, n_batches=n_batches)
+
+    def check_adds(self, other: ActionCounts) -> None:
+        """Raise `InvalidInputError` unless the other has as many states and actions."""
+        if (self.n_states, self.n_actions) != (other.n_states, other.n_actions):
+            raise InvalidInputError(
+                f"counts of {self.n_states} states and {self.n_actions} actions do not add to "
+                f"counts of {other.n_states} states and {other.n_actions} actions"
+            )
+        if len(self.key) and len(other.key):
+            check_both_timed(self.times, other.times)
+
+    def __add__(self, other: ActionCounts) -> ActionCounts:
+        self.check_adds(other)
+        if not (len(self.key) and len(other.key)):
+            return self if len(self.key) else other
+        present, place = np.unique(np.concatenate((self.key, other.key)), return_inverse=True)
+        count, sums, squares, *times = (
+            _sums_by(place, np.concatenate(pair), len(present))
+            for pair in zip(self._sums, other._sums, strict=True)
         )
+        count = count.astype(np.result_type(self.count, other.count))
+        held = np.stack(times, axis=1) if times else None
+        how = sums, squares, held, self.n_batches
+        return ActionCounts(self.n_states, self.n_actions, present, count, *how)
+
+    @property
+    def pair(self) -> IntArray:
+        """The pair s A + a of every transition seen, shape (n,)."""
+        return np.asarray(self.key // self.n_states)
+
+    @property
+    def next_state(self) -> IntArray:
+        """The state s' of every transition seen, shape (n,)."""
+        return np.asarray(self.key % self.n_states)
+
+    @property
+    def n_samples(self) -> NDArray[np.number]:
+        """Number of transitions from each state by each action, shape (S, A)."""
+        return self._by_pair(self.count).astype(self.count.dtype)
+
+    @property
+    def mean_rewards(self) -> FloatArray:
+        """Mean reward of each state and action, 0 where there is none, shape (S, A)."""
+        n = self.n_samples
+        return np.asarray(self._by_pair(self.reward_sums) / np.where(n > 0, n, 1))
+
+    @property
+    def mean_durations(self) -> FloatArray:
+        """Mean duration of each state and action, 0 where there is none, shape (S, A)."""
+        n = self.n_samples
+        if self.times is None:
+            return np.where(n > 0, 1.0, 0.0)
+        return np.asarray(self._by_pair(self.times[:, 0]) / np.where(n > 0, n, 1))
+
+    @property
+    def transition_matrix(self) -> sparse.csr_array:
+        """Frequencies of next states, CSR (S A, S); rows of zeros where nothing was seen."""
+        share = self.count / self.n_samples.ravel()[self.pair]
+        shape = (self.n_states * self.n_actions, self.n_states)
+        return sparse.csr_array((share, (self.pair, self.next_state)), shape=shape)
+
+    def variances(self, values: FloatArray, gain: float) -> FloatArray:
+        """Return the sample variance of r - g τ + v(s') of each state and action, shape (S, A).
+
+        Each pair gets one more sample of the mean variance of all pairs: a few samples alone
+        do not tell a variance.
+        """
+        v = values[self.next_state]
+        n = self.n_samples.astype(np.float64)
+        seen = np.maximum(n, 1.0)
+        paid, paid_squares = self.reward_sums, self.reward_squares
+        if self.times is not None:
+            time, squared, joint = self.times.T
+            paid = paid - gain * time
+            paid_squares = paid_squares - 2.0 * gain * joint + gain**2 * squared
+        mean = self._by_pair(paid + self.count * v) / seen
+        # About the mean: small variances are lost in the rounding of large squares.
+        about = v - mean.ravel()[self.pair]
+        squares = paid_squares + 2.0 * paid * about + self.count * about**2
+        deviations = np.maximum(self._by_pair(squares), 0.0)
+        typical = deviations.sum() / max(n.sum(), 1.0)
+        return np.asarray((deviations + typical) / seen)
+
+    def _by_pair(self, weights: NDArray[np.number]) -> FloatArray:
+        size = self.n_states * self.n_actions
+        return _sums_by(self.pair, weights, size).reshape(self.n_states, self.n_actions)
+
+
+def together(*taken: ActionCounts | None) -> ActionCounts | None:
+    """Return the sum of the counts that there are; None if there are none."""
+    known = [each for each in taken if each is not None]
+    return reduce(add, known) if known else None
+
+
+def counted(key: IntArray, n_keys: int) -> tuple[IntArray, IntArray]:
+    """Return the distinct keys, ascending, and how often each occurs."""
+    # A table touches every possible key, sorting only those that occur.
+    if n_keys <= 4 * key.size + 4096:
+        table = np.bincount(key, minlength=n_keys)
+        present = np.flatnonzero(table > 0)  # of booleans it is fast
+        return present, table[present]
+    # Narrow numbers sort faster.
+    found, count = np.unique(key.astype(np.min_scalar_type(n_keys - 1)), return_counts=True)
+    return found.astype(np.int64), count
+
+
+def sums_at(place: IntArray, key: IntArray, weights: FloatArray, n_keys: int) -> FloatArray:
+    """Return the sums of weights of each of the distinct keys, which ascend."""
+    if n_keys <= 4 * key.size + 4096:
+        return np.asarray(np.bincount(key, weights, minlength=n_keys)[place], dtype=np.float64)
+    return _sums_by(np.searchsorted(place, key), weights, len(place))
+
+
+def _sums_by(place: IntArray, weights: NDArray[np.number], n: int) -> FloatArray:
+    """Return the sum of the weights at each of n places."""
+    return np.asarray(np.bincount(place, weights, minlength=n), dtype=np.float64)

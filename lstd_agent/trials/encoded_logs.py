@@ -1,13 +1,13 @@
 r"""Logged trials as encoded ones: all over the same timesteps, with their actions checked.
 
-Trials of another policy tell another one's values. Actions that a policy never takes show in a
-single one. That a stochastic policy takes its actions as often as the log does is told by
-Pearson's statistic over all states visited,
+Trials of another policy have other values. A single action that the policy never takes shows that
+they are another policy's. Pearson's statistic over all states visited tells whether a stochastic
+policy takes actions as often as the log does,
 
 .. math:: X = \sum_s \sum_a \frac{(n_{sa} - n_s \pi_a)^2}{n_s \pi_a},
 
-whose mean and variance are known whatever the numbers, however small (Haldane 1937): with k_s
-actions possible in s,
+whose mean and variance are known for any numbers of visits, even small ones (Haldane 1937): with
+k_s actions possible in s,
 
 .. math:: E X = \sum_s (k_s - 1), \quad \mathrm{Var}\, X = \sum_s
           \left( 2 (k_s - 1) + \frac{1}{n_s} \Big( \sum_a \frac{1}{\pi_a} - k_s^2 - 2 k_s + 2
@@ -16,7 +16,6 @@ actions possible in s,
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import gymnasium as gym
@@ -27,14 +26,22 @@ from numpy.typing import NDArray
 from lstd_agent.arrays import FloatArray, IntArray, States
 from lstd_agent.errors import InvalidInputError, TerminationError, check_integer
 from lstd_agent.trials.encoding import Encoding
-from lstd_agent.trials.exploration import ActionNumbers, are_none, discrete_actions, in_words
 from lstd_agent.trials.kept import KeptTrials
 from lstd_agent.trials.logged import LoggedTrials
-from lstd_agent.trials.policies import Actor, Policy, check_probabilities, make_actor
-from lstd_agent.trials.spaces import batch_size, take
+from lstd_agent.trials.policies import (
+    ActionNumbers,
+    Actor,
+    Policy,
+    are_none,
+    check_probabilities,
+    discrete_actions,
+    in_words,
+    make_actor,
+)
+from lstd_agent.trials.spaces import batch_size, joined, take
 
-# Frequencies are of another policy if their statistic is so many standard deviations too large:
-# by Chebyshev's inequality that is so in one log of a hundred at most, and hardly in any.
+# Frequencies belong to another policy if their statistic is so many standard deviations too large.
+# By Chebyshev's inequality at most one of a hundred correct logs is refused.
 _DEVIATIONS = 10.0
 
 # Actions that are not whole numbers may have been rounded where they were written.
@@ -50,56 +57,44 @@ def encoded_trials(
 ) -> KeptTrials:
     """Return logged trials, encoded and as long as the others of an agent.
 
-    Parameters
-    ----------
-    encoding : Encoding
-    trials : LoggedTrials
-    t_max : int or None
-        What is logged beyond is left out; None goes to the end of the longest trial.
-    known : int or None
-        The last timestep of the agent's trials so far, which must be the same.
-    numbers : (int, int) or None
-        How many Discrete actions there are, and the first of them; None leaves them out.
-
-    Raises
-    ------
-    InvalidInputError
-        If an observation or an action does not fit, or a trial is longer than those so far.
-    TerminationError
-        If a trial terminated, and the task is one that does not.
+    What is logged after t_max is left out; None stands for the ``known`` last timestep of the
+    agent's trials so far, or else for the end of the longest trial. Without ``numbers`` actions
+    are left out.
     """
-    T, m = _last_timestep(trials, t_max, known) + 1, trials.n_trials
-    lengths = np.minimum(trials.lengths, T)
+    T = _last_timestep(trials, t_max, known) + 1
+    n = np.minimum(trials.lengths, T)
     ended = trials.terminated & (trials.lengths <= T)
     if ended.any() and not encoding.ends:
         i = int(np.argmax(ended))
         raise TerminationError(
-            f"trial {i} terminated at timestep {lengths[i] - 1}: the evaluator is for "
+            f"trial {i} terminated at timestep {n[i] - 1}: the evaluator is for "
             "continuing tasks, which never terminate. Take the end for an absorbing state "
             'without reward with on_termination="absorb", or, where the trial only was cut '
             "short, do not call it terminated"
         )
-    encoded = list(_encoded(encoding, trials))
-    encoding.check_features(encoded[0])
-    dtype = np.result_type(*{each.dtype for each in encoded})
-    states: States = np.empty((m, T + 1, *encoded[0].shape[1:]), dtype)
-    rewards, durations = np.zeros((m, T)), None if trials.durations is None else np.ones((m, T))
-    for i, n in enumerate(lengths.tolist()):
-        states[i, :n] = encoded[i][:n]
-        states[i, n:] = encoding.terminal if ended[i] else encoded[i][n]
-        rewards[i, :n] = trials.rewards[i][:n]
-        if trials.durations is not None and durations is not None:
-            durations[i, :n] = trials.durations[i][:n]
-    states = encoding.compact(states)
-    actions = None
+    flat = _encoded(encoding, trials)
+    encoding.check_features(flat[: trials.lengths[0] + 1])
+    first, t = np.cumsum(trials.lengths + 1) - trials.lengths - 1, np.arange(T + 1)
+    # A trial that was cut short stays where it was last, and one that ended in its end.
+    states = encoding.compact(flat)[first[:, None] + np.minimum(t, n[:, None])]
+    states[ended[:, None] & (t >= n[:, None])] = encoding.terminal
+    has = t[:-1] < n[:, None]
+    is_kept = np.concatenate([np.arange(length) < T for length in trials.lengths])
+
+    def by_timestep(flat: NDArray[Any], otherwise: float, dtype: Any = np.float64) -> NDArray[Any]:
+        found = np.full(has.shape, otherwise, dtype)
+        found[has] = flat[is_kept]
+        return found
+
+    rewards = by_timestep(np.concatenate(trials.rewards), 0.0)
+    actions = durations = None
+    if trials.durations is not None:
+        durations = by_timestep(np.concatenate(trials.durations), 1.0)
     if numbers is not None and trials.actions is not None:
-        has = np.concatenate([np.arange(n) < T for n in trials.lengths])
-        actions = np.full((m, T), -1, np.min_scalar_type(-numbers[0]))
-        actions[np.arange(T) < lengths[:, None]] = as_numbers(trials, numbers)[has]
-    # A trial that ended stays where it ended, and so has all timesteps.
-    lengths = np.where(ended, T, lengths)
-    cut = lengths if (lengths < T).any() else None
-    return KeptTrials(states, rewards, cut, actions, durations=durations)
+        actions = by_timestep(as_numbers(trials, numbers), -1, np.min_scalar_type(-numbers[0]))
+    # A trial that ended has all timesteps.
+    n = np.where(ended, T, n)
+    return KeptTrials(states, rewards, n if (n < T).any() else None, actions, None, durations)
 
 
 def _last_timestep(trials: LoggedTrials, t_max: int | None, known: int | None) -> int:
@@ -122,35 +117,38 @@ def _last_timestep(trials: LoggedTrials, t_max: int | None, known: int | None) -
     return t_max
 
 
-def _encoded(encoding: Encoding, trials: LoggedTrials) -> Iterator[States]:
-    """Yield the states of one trial after the other, with errors that say where."""
-    box = encoding.box
-    for i, observed in enumerate(trials.observations):
-        try:
-            states = encoding.encode_table(observed)
-        except InvalidInputError as error:
+def _encoded(encoding: Encoding, trials: LoggedTrials) -> States:
+    """Return the states of all trials, one after the other; errors say where."""
+    try:
+        states = encoding.encode_table(joined(trials.observations))
+    except (InvalidInputError, TypeError, ValueError, LookupError):
+        states = np.concatenate(
+            [_encoded_alone(encoding, trials, i) for i in range(trials.n_trials)]
+        )
+    if encoding.box is not None:
+        outside = ((states < encoding.box.low) | (states > encoding.box.high)).any(axis=1)
+        if outside.any():
+            place = int(np.argmax(outside))
+            i, t = _place(trials.lengths + 1, place)
             raise InvalidInputError(
-                f"{error} in trial {i}{_observation_of(encoding, observed)}"
-            ) from None
-        if box is not None:
-            outside = ((states < box.low) | (states > box.high)).any(axis=1)
-            if outside.any():
-                t = int(np.argmax(outside))
-                raise InvalidInputError(
-                    f"observation {t} of trial {i} is {states[t]}, which "
-                    f"{encoding.space} does not hold: name the space that it is of"
-                )
-        yield states
+                f"observation {t} of trial {i} is {states[place]}, which {encoding.space} does "
+                "not hold: name the space that it is of"
+            )
+    return states
 
 
-def _observation_of(encoding: Encoding, observed: Any) -> str:
-    """Return at which observation an array is wrong, as far as that is easy to tell."""
-    for t in range(len(observed) if isinstance(observed, np.ndarray) else 0):
-        try:
-            encoding.encode_table(observed[t : t + 1])
-        except InvalidInputError:
-            return f", observation {t}"
-    return ""
+def _encoded_alone(encoding: Encoding, trials: LoggedTrials, i: int) -> States:
+    """Return the states of a trial, or raise with the first observation that is wrong."""
+    observed = trials.observations[i]
+    try:
+        return encoding.encode_table(observed)
+    except InvalidInputError as error:
+        for t in range(len(observed) if isinstance(observed, np.ndarray) else 0):
+            try:
+                encoding.encode_table(observed[t : t + 1])
+            except InvalidInputError:
+                raise InvalidInputError(f"{error} in trial {i}, observation {t}") from None
+        raise InvalidInputError(f"{error} in trial {i}") from None
 
 
 def implied_space(trials: LoggedTrials) -> gym.Space[Any] | None:
@@ -169,19 +167,8 @@ def action_numbers(
 ) -> ActionNumbers | None:
     """Return how many Discrete actions there are, and the first of them; None if that is not told.
 
-    Parameters
-    ----------
-    trials : LoggedTrials
-        Whose space of actions tells. Without one, integers are actions from 0 to the largest.
-    known : (int, int) or None
-        Of the trials so far.
-    policy : policy, optional
-        Probabilities (S, A) tell how many actions there are.
-
-    Raises
-    ------
-    InvalidInputError
-        If a space of actions is not that of the trials so far.
+    A space of actions tells, which must be that of the trials so far (``known``). Without one,
+    integers are actions from 0 to the largest, or to that of a policy's table.
     """
     actions, space = trials.actions, trials.action_space
     if actions is None:
@@ -203,22 +190,16 @@ def action_numbers(
 
 
 def _n_actions(actions: list[NDArray[Any]], policy: Any) -> int:
-    """Return how many actions from 0 on a table of probabilities has, or the log and a table."""
+    """Return how many actions a policy's table and the log have, from 0 on."""
     if policy is None or callable(policy):
-        policy = np.zeros(0, dtype=np.int64)
+        policy = ()
     if np.ndim(policy) == 2:
         return int(np.shape(policy)[1])
     return 1 + max(int(np.max(policy, initial=0)), *(int(each.max()) for each in actions))
 
 
 def as_numbers(trials: LoggedTrials, numbers: ActionNumbers) -> IntArray:
-    """Return the actions of all trials, one trial after the other, from 0.
-
-    Raises
-    ------
-    InvalidInputError
-        If one is none of the actions.
-    """
+    """Return the actions of all trials, one after the other, from 0; or raise if one is none."""
     assert trials.actions is not None
     for i, actions in enumerate(trials.actions):
         if actions.ndim != 1 or actions.dtype.kind not in "biuf":
@@ -227,7 +208,7 @@ def as_numbers(trials: LoggedTrials, numbers: ActionNumbers) -> IntArray:
     wrong = are_none(number, numbers)
     if wrong.any():
         place = int(np.argmax(wrong))
-        raise _misfit(numbers, _place(trials, place)[0], number[place])
+        raise _misfit(numbers, _place(trials.lengths, place)[0], number[place])
     found: IntArray = number.astype(np.int64) - numbers[1]
     return found
 
@@ -239,33 +220,19 @@ def _misfit(numbers: ActionNumbers, trial: int, action: Any) -> InvalidInputErro
     )
 
 
-def _place(trials: LoggedTrials, place: int) -> tuple[int, int]:
-    """Return trial and timestep of the place-th of all transitions."""
-    stop = np.cumsum(trials.lengths)
+def _place(sizes: IntArray, place: int) -> tuple[int, int]:
+    """Return the trial of the place-th of all rows, and the row within it, by sizes of trials."""
+    stop = np.cumsum(sizes)
     trial = int(np.searchsorted(stop, place, side="right"))
-    return trial, place - int(stop[trial] - trials.lengths[trial])
+    return trial, place - int(stop[trial] - sizes[trial])
 
 
 def check_actions(
     policy: Policy, trials: LoggedTrials, space: gym.Space[Any], batched: bool | None = None
 ) -> None:
-    """Raise unless the logged actions may be those of a policy.
+    """Raise unless the logged actions may be a policy's: taken, and as often as its table says.
 
-    Parameters
-    ----------
-    policy : array_like or callable
-        Of a function whose answers differ from one call to the next nothing can be told.
-    trials : LoggedTrials
-    space : Space
-        Of the observations.
-    batched : bool or None
-        Whether a function takes batches.
-
-    Raises
-    ------
-    InvalidInputError
-        If there are no actions, one of them is never taken by the policy, or a table's
-        probabilities are not those by which they were drawn.
+    Nothing can be told of a function whose answers differ from one call to the next.
     """
     if trials.actions is None:
         raise InvalidInputError(
@@ -329,9 +296,9 @@ def _check_frequencies(
 
 
 def _check_calls(actor: Actor, trials: LoggedTrials) -> None:
-    """Raise unless a function of observations answers as the log says."""
+    """Raise unless a function of observations returns the logged actions."""
     assert trials.actions is not None
-    rng = np.random.default_rng(0)  # for the interface: a function draws from its own
+    rng = np.random.default_rng(0)  # an actor takes one; a function draws from its own
     place = 0
     for observed, actions in zip(trials.observations, trials.actions, strict=True):
         leaving = take(observed, np.arange(batch_size(observed) - 1))
@@ -346,9 +313,9 @@ def _check_calls(actor: Actor, trials: LoggedTrials) -> None:
 
 
 def _never(trials: LoggedTrials, place: int) -> InvalidInputError:
-    """Return the error of an action that a policy never takes, the place-th of all."""
+    """Return the error of an action that a policy never takes, the place-th of the log."""
     assert trials.actions is not None
-    i, t = _place(trials, place)
+    i, t = _place(trials.lengths, place)
     return InvalidInputError(
         f"trial {i} takes action {trials.actions[i][t]} on observing "
         f"{take(trials.observations[i], t)} at timestep {t}, which the policy never does: trials "

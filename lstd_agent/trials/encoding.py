@@ -1,26 +1,25 @@
 """Encodings: observations as the states that trials are made of, with their features.
 
-States are numbers where observations are *counted* (a Discrete space, or another finite one of
-few elements), and *vectors* otherwise, one row each. A task that ends has one more state,
-*terminal*: absorbing, without reward, all features zero.
+Observations of a Discrete space, or of a small finite space, are *counted*: states are numbers.
+Other observations are *vectors*. A task that ends has one more state, *terminal*: absorbing,
+without reward, with all features 0.
 """
 
 from __future__ import annotations
 
 import copy
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
-from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
+from lstd_agent.arrays import FloatArray, IntArray, States
 from lstd_agent.errors import InvalidInputError, check_choice
 from lstd_agent.features.rows import Rows, dense, pad_rows
-from lstd_agent.features.standardized import Standardized
-from lstd_agent.features.tables import Features, feature_table, vector_features
+from lstd_agent.features.tables import Features, Standardized, feature_table, vector_features
 from lstd_agent.trials.spaces import (
     Numbering,
     as_batch,
@@ -41,17 +40,68 @@ MAX_COUNTED = 10_000
 _INTEGERS = {int, np.int32, np.int64}
 
 
-class CountedEncoding:
+class _Shared:
+    """What both kinds of encodings have."""
+
+    space: Space[Any]
+    ends: bool
+    given: Any
+    terminal: Any
+
+    def __init__(self, space: Space[Any], features: Features, ends: bool) -> None:
+        self.space, self.given, self.ends = space, features, ends
+
+    def with_features(self, features: Features) -> Any:
+        """Return the same encoding with other features."""
+        return type(self)(self.space, features, self.ends)
+
+    def features(self, states: States) -> FloatArray:
+        """Return the features (n, d) of states."""
+        return dense(self.rows(states))
+
+    def encode_any(self, observations: Any) -> tuple[States, tuple[int, ...]]:
+        """Return the states (m, ...) of one observation or a batch of m, and () or (m,).
+
+        Of a Dict or Tuple space a list is a list of single observations.
+        """
+        batch, is_single = one_or_many(self.space, observations)
+        states = self.encode(batch)
+        return states, () if is_single else (len(states),)
+
+    def encode_logged(self, observations: NDArray[Any]) -> States:
+        """Return the states of logged observations (m, n, k); NaN marks the end of a trial."""
+        (m, n, k), living = observations.shape, np.ones(observations.shape[:2], dtype=bool)
+        if observations.dtype.kind == "f":
+            living = ~np.isnan(observations).any(axis=2)
+        if not (self.ends or living.all()):
+            trial, t = np.argwhere(~living)[0]
+            raise InvalidInputError(
+                f"observation {t} of trial {trial} is NaN, which marks the end of a trial: with "
+                "on_termination='absorb' trials may end"
+            )
+        if (living[:, 1:] & ~living[:, :-1]).any() or not living[:, 0].all():
+            raise InvalidInputError(
+                "a trial does not start at its end, and does not go on after it"
+            )
+        found = self._states_of(observations.reshape(-1, k)[living.ravel()])
+        if not living.all():
+            states = np.full((m * n, *found.shape[1:]), self.terminal, found.dtype)
+            states[living.ravel()] = found
+            found = states
+        return found.reshape(m, n, *found.shape[1:])
+
+    # Either kind has its own.
+    encode: Callable[[Any], States]
+    rows: Callable[[States], Rows]
+    _states_of: Callable[[NDArray[Any]], States]
+
+
+class CountedEncoding(_Shared):
     """Observations of a finite space, by numbers.
 
-    Parameters
-    ----------
-    space : Space
-    features : Features
-        A table, a builder, or a function or transformer of observations: (n,) numbers of a
-        Discrete space, the parts (n, k) of any other (see `lstd_agent.trials.spaces`).
-    ends : bool
-        Whether the task terminates; the terminal state then comes after the others.
+    Functions and transformers of observations get (n,) numbers of a Discrete space, and the parts
+    (n, k) of any other (see `lstd_agent.trials.spaces`). If the task ends, the terminal state comes
+    after the others.
     """
 
     is_counted = True
@@ -59,28 +109,25 @@ class CountedEncoding:
     box = None  # states are numbers
 
     def __init__(self, space: Space[Any], features: Features, ends: bool) -> None:
+        super().__init__(space, features, ends)
         numbering = Numbering.of(space)
         if numbering is None:
             raise InvalidInputError(
                 f"observations of {space} cannot be counted, since there are too many: give "
                 "observations='vectors'"
             )
-        self.space = space
         self.numbering = numbering
         self.is_discrete = isinstance(space, spaces.Discrete)
         self.n = numbering.n
         self.start = int(numbering.low[0])
-        self.ends = ends
         self.n_states = self.n + ends
-        self.terminal: Any = self.n
+        self.terminal = self.n
         self.dtype = np.min_scalar_type(self.n_states - 1)
         self._numbers: dict[Any, int] = {}
         observed = self.observed(np.arange(self.n))
         if isinstance(features, Standardized) and not features.is_measured:
-            features = features.measured(observed)
-        self.given: Any = features
-        table = feature_table(features, observed)
-        self._table: Rows | None = pad_rows(table, int(ends))
+            self.given = features = features.measured(observed)
+        self._table: Rows | None = pad_rows(feature_table(features, observed), int(ends))
 
     @property
     def table_rows(self) -> Rows:
@@ -93,10 +140,6 @@ class CountedEncoding:
         slim = copy.copy(self)
         slim._table, slim.given = None, no_features
         return slim
-
-    def with_features(self, features: Features) -> CountedEncoding:
-        """Return the same encoding with other features."""
-        return CountedEncoding(self.space, features, self.ends)
 
     def observed(self, states: IntArray) -> NDArray[Any]:
         """Return the observations of states (n,): themselves, or their parts (n, k)."""
@@ -129,12 +172,24 @@ class CountedEncoding:
         if is_float and np.isfinite(observations).all():
             whole = observations.astype(np.int64)
             observations = whole if (whole == observations).all() else observations
+        if self.is_discrete and np.ndim(observations) != 1:
+            raise InvalidInputError(
+                f"observations of {self.space} in a trial are one number each; got an array of "
+                f"shape {np.shape(observations)}"
+            )
         return self.encode(observations)
 
     def hold(self, observation: Any) -> int:
         """Return the state of a single observation, checked."""
         if not self.is_discrete:
-            return self._number_of(observation)
+            # The number of an observation of several parts is looked up, once it was seen.
+            key = _key(observation)
+            number = self._numbers.get(key)
+            if number is None:
+                number = int(self.encode(as_batch(observation))[0])
+                if key is not None:
+                    self._numbers[key] = number
+            return number
         try:
             state = operator.index(observation) - self.start
         except TypeError:
@@ -143,22 +198,12 @@ class CountedEncoding:
             raise self._misfit(observation)
         return state
 
-    def _number_of(self, observation: Any) -> int:
-        """Return the number of a single observation of several parts: looked up, once seen."""
-        key = _key(observation)
-        number = self._numbers.get(key)
-        if number is None:
-            number = int(self.encode(as_batch(observation))[0])
-            if key is not None:
-                self._numbers[key] = number
-        return number
-
     def is_held(self, held: int, observation: Any) -> bool:
-        """Tell whether a single observation, to be checked, is the one that was held."""
+        """Tell whether a single observation is the one that was held, and check it."""
         return held == self.hold(observation)
 
     def is_single(self, observation: Any) -> bool:
-        """Tell at a glance that this is a single observation; False may be wrong."""
+        """Tell quickly whether this is a single observation; False may be wrong."""
         is_number = self.is_discrete and type(observation) is int
         return is_number and 0 <= observation - self.start < self.n
 
@@ -167,24 +212,15 @@ class CountedEncoding:
         return np.array(held, dtype=np.int64)
 
     def encode_any(self, observations: Any) -> tuple[States, tuple[int, ...]]:
-        """Return the states (m,) of one observation or an array of them, and its shape.
-
-        Of a Dict or Tuple space a list is a list of single observations.
-        """
+        """Return the states (m,) of one observation or an array of any shape, and its shape."""
         if not self.is_discrete:
-            batch, is_single = one_or_many(self.space, observations)
-            states = self.encode(batch)
-            return states, () if is_single else (len(states),)
+            return super().encode_any(observations)
         states = self.encode(observations)
         return states.ravel(), states.shape
 
     def rows(self, states: States) -> Rows:
         """Return the features (n, d) of states, dense or CSR as they were given."""
         return self.table_rows[states]
-
-    def features(self, states: States) -> FloatArray:
-        """Return the features (n, d) of states."""
-        return dense(self.rows(states))
 
     def check_features(self, states: States) -> None:
         """Do nothing: the features of all states were checked."""
@@ -196,21 +232,13 @@ class CountedEncoding:
         """Return states in the smallest type that holds them."""
         return states.astype(self.dtype)
 
-    def encode_logged(self, observations: NDArray[Any]) -> States:
-        """Return the states (m, n) of logged observations or parts (m, n, k).
-
-        NaN marks the end of a trial.
-        """
-        ended = _where_ended(observations, self.ends).ravel()
-        flat = observations.reshape(-1, observations.shape[2])
-        parts = np.where(ended[:, None], self.numbering.low, flat)
+    def _states_of(self, parts: NDArray[Any]) -> States:
+        """Return the states (m,) of logged parts (m, k)."""
         whole = parts.astype(np.int64)
         if (whole != parts).any():
             wrong = parts[(whole != parts).any(axis=1)][0]
             raise InvalidInputError(f"counted observations are integers; got {wrong.tolist()}")
-        states = self.numbering.numbers_of_parts(whole)
-        states[ended] = self.terminal
-        return states.reshape(observations.shape[:2])
+        return self.numbering.numbers_of_parts(whole)
 
     def _misfit(self, observations: Any) -> InvalidInputError:
         return InvalidInputError(
@@ -220,7 +248,7 @@ class CountedEncoding:
 
 
 def _key(observation: Any) -> Any:
-    """Return what stands for an observation, and for no other; None where nothing simple does."""
+    """Return a key of an observation of simple integers; None of any other."""
     if type(observation) is np.ndarray and observation.dtype.kind in "iu":
         return observation.dtype.str, observation.shape, observation.tobytes()
     if type(observation) is tuple and all(type(part) in _INTEGERS for part in observation):
@@ -228,43 +256,29 @@ def _key(observation: Any) -> Any:
     return None
 
 
-class VectorEncoding:
-    """Observations of any other space, flattened.
+class VectorEncoding(_Shared):
+    """Observations of any other space, flattened; features are a function or a transformer.
 
     Vectors keep the type of their numbers. The terminal state of a task that ends is a vector
     of NaN.
-
-    Parameters
-    ----------
-    space : Space
-    features : Features
-        A function or a transformer of vectors (n, k).
-    ends : bool
-        Whether the task terminates.
     """
 
     is_counted = False
     n_states = 0  # none is numbered
     table_rows = None
+    terminal = np.nan
 
     def __init__(self, space: Space[Any], features: Features, ends: bool) -> None:
-        self.space = space
-        self.ends = ends
-        self.terminal: Any = np.nan
+        super().__init__(space, features, ends)
         self.n_components = flat_size(space)
-        self.given: Any = features
         self._compute = vector_features(features)
-        # The shape of observations that need no flattening but of their own axes.
+        # The shape of observations that only need their own axes flattened.
         self._shape = space.shape if isinstance(space, spaces.Box) else None
         self._members = boxes_in(space)
 
-    def with_features(self, features: Features) -> VectorEncoding:
-        """Return the same encoding with other features."""
-        return VectorEncoding(self.space, features, self.ends)
-
     @property
     def is_measured(self) -> bool:
-        """Whether features are all known: standardized ones are once they are measured."""
+        """Whether features are known; standardized ones have to be measured first."""
         return not isinstance(self.given, Standardized) or self.given.is_measured
 
     def measure(self, observations: NDArray[Any]) -> None:
@@ -283,7 +297,7 @@ class VectorEncoding:
 
     def encode(self, observations: Any) -> NDArray[Any]:
         """Return the vectors (n, k) of a batch of observations, an array of their own."""
-        return self._check(flatten_batch(self.space, observations))
+        return self._states_of(flatten_batch(self.space, observations))
 
     encode_table = encode  # numbers of any type are vectors
 
@@ -296,16 +310,17 @@ class VectorEncoding:
 
         A copy, since an environment may write its next observation into the same array.
         """
-        if type(observation) is np.ndarray and observation.shape == self._shape:
-            return observation.flatten()
+        if self.is_single(observation):
+            vector: NDArray[Any] = observation.flatten()
+            return vector
         parts = self._parts(observation) if self._members else []
-        vector: NDArray[Any] = (
-            np.concatenate(parts, axis=None) if parts else self.encode(as_batch(observation))[0]
-        )
-        return vector
+        if parts:
+            return np.concatenate(parts, axis=None)
+        alone: NDArray[Any] = self.encode(as_batch(observation))[0]
+        return alone
 
     def _parts(self, observation: Any) -> list[NDArray[Any]]:
-        """Return the arrays of an observation of Boxes; none where it needs a closer look."""
+        """Return the arrays of an observation of Boxes; none if `encode` has to check it."""
         try:
             if len(observation) != len(self._members):
                 return []
@@ -319,7 +334,7 @@ class VectorEncoding:
         return parts if all(plain) else []
 
     def is_held(self, held: NDArray[Any], observation: Any) -> bool:
-        """Tell whether a single observation, to be checked, is the one that was held."""
+        """Tell whether a single observation is the one that was held, and check it."""
         # Bytes compare faster than elements; zeros of either sign need the latter.
         alike = self.is_single(observation) and observation.dtype == held.dtype
         if alike and held.tobytes() == observation.tobytes():
@@ -327,45 +342,29 @@ class VectorEncoding:
         return np.array_equal(held, self.hold(observation))
 
     def is_single(self, observation: Any) -> bool:
-        """Tell at a glance that this is a single observation; False may be wrong."""
+        """Tell quickly whether this is a single observation; False may be wrong."""
         return type(observation) is np.ndarray and observation.shape == self._shape
 
     def encode_held(self, held: Sequence[NDArray[Any]]) -> NDArray[Any]:
         """Return the vectors (n, k) of observations that were held one by one, checked."""
-        return self._check(np.array(held))
-
-    def encode_any(self, observations: Any) -> tuple[NDArray[Any], tuple[int, ...]]:
-        """Return the vectors (m, k) of one observation or a batch of m, and () or (m,).
-
-        Of a Dict or Tuple space a list is a list of single observations.
-        """
-        batch, is_single = one_or_many(self.space, observations)
-        states = self.encode(batch)
-        return states, () if is_single else (len(states),)
+        return self._states_of(np.array(held))
 
     def rows(self, states: NDArray[Any]) -> Rows:
-        """Return the features (n, d) of vectors, dense or CSR as they come.
-
-        Those of the terminal state are zero.
-        """
+        """Return the features (n, d) of vectors, dense or CSR as they come; zero at the end."""
         # A copy: a function that computes in place must not change the trials.
         vectors: FloatArray = np.array(states, dtype=np.float64)
         ended = np.isnan(vectors[:, 0]) if self.ends else np.zeros(0, dtype=bool)
         if not ended.any():
             return self._compute(vectors)
         if ended.all():
-            # Features tell their number only when they are computed, of anything finite.
+            # How many features there are shows when they are computed of anything finite.
             return np.zeros((len(vectors), self._compute(np.zeros((1, vectors.shape[1]))).shape[1]))
         living = self._compute(vectors[~ended])
         place = np.where(ended, living.shape[0], np.cumsum(~ended) - 1)
         return pad_rows(living, 1)[place]
 
-    def features(self, states: NDArray[Any]) -> FloatArray:
-        """Return the features (n, d) of vectors."""
-        return dense(self.rows(states))
-
     def check_features(self, states: NDArray[Any]) -> None:
-        """Raise `InvalidInputError` unless features are those of some states that are living."""
+        """Raise `InvalidInputError` unless features can be computed of a living state."""
         if self.given is no_features:
             return
         vectors: FloatArray = np.array(states[:1], dtype=np.float64)
@@ -384,18 +383,8 @@ class VectorEncoding:
         flat = spaces.flatten_space(self.space)
         return flat if isinstance(flat, spaces.Box) else None
 
-    def encode_logged(self, observations: NDArray[Any]) -> NDArray[Any]:
-        """Return the states of logged observations (m, n, k); NaN marks the end of a trial."""
-        ended = _where_ended(observations, self.ends).ravel()
-        states = observations.reshape(-1, observations.shape[2]).copy()
-        if ended.any():
-            states[ended] = 0.0
-        encoded = self._check(states)
-        if ended.any():
-            encoded[ended] = np.nan
-        return encoded.reshape(*observations.shape[:2], -1)
-
-    def _check(self, vectors: NDArray[Any]) -> NDArray[Any]:
+    def _states_of(self, vectors: NDArray[Any]) -> NDArray[Any]:
+        """Return vectors (n, k), checked."""
         if vectors.shape[1] != self.n_components:
             raise InvalidInputError(
                 f"observations of {self.space} have {self.n_components} components; got "
@@ -413,24 +402,8 @@ class VectorEncoding:
 
 
 def no_features(observations: FloatArray) -> Rows:
-    """Stand for the features of an encoding that only encodes, and is asked for none."""
+    """Stand for the features of an encoding that only encodes."""
     raise AssertionError("an encoding without features was asked for some")
-
-
-def _where_ended(observations: NDArray[Any], ends: bool) -> BoolArray:
-    """Tell where logged trials (m, n, k), of a task that ends or not, are over: at NaN."""
-    if observations.dtype.kind != "f":
-        return np.zeros(observations.shape[:2], dtype=bool)
-    ended: BoolArray = np.isnan(observations).any(axis=2)
-    if ended.any() and not ends:
-        trial, t = np.argwhere(ended)[0]
-        raise InvalidInputError(
-            f"observation {t} of trial {trial} is NaN, which marks the end of a trial: with "
-            "on_termination='absorb' trials may end"
-        )
-    if (ended[:, :-1] & ~ended[:, 1:]).any() or ended[:, 0].any():
-        raise InvalidInputError("a trial does not start at its end, and does not go on after it")
-    return ended
 
 
 Encoding: TypeAlias = CountedEncoding | VectorEncoding
@@ -442,20 +415,7 @@ def make_encoding(
 ) -> Encoding:
     """Return the encoding of an observation space.
 
-    Parameters
-    ----------
-    space : Space
-    features : Features
-    ends : bool
-        Whether the task terminates.
-    observations : {"auto", "counted", "vectors"}
-        ``"auto"`` counts Discrete spaces, and other finite ones of at most `MAX_COUNTED`
-        elements.
-
-    Raises
-    ------
-    InvalidInputError
-        If the features do not fit the space, or it has no flat form.
+    ``"auto"`` counts Discrete spaces, and other finite ones of at most `MAX_COUNTED` elements.
     """
     check_choice("observations", observations, get_args(ObservationKind))
     if observations == "auto":

@@ -1,7 +1,7 @@
 """Trials kept as they are: those of vector observations.
 
-Kept trials serve any features, kernel or window, also ones chosen after collection. Trials that
-take more memory than they may are held in temporary files.
+Kept trials serve any features, kernel or window, even if these are chosen after collection. Trials
+beyond ``max_bytes`` are held in temporary files.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _WHERE = "at timestep {1} of trial {0}"
 # Numbers are copied about this many at a time.
 _CHUNK = 2**20
 
-# What stands in the optional arrays of trials that came without them: nothing is known.
+# Entries of optional arrays that trials came without.
 _MISSING = {"actions": np.int8(-1), "explored": np.bool_(False), "durations": 1.0}
 
 
@@ -39,51 +39,20 @@ class KeptTrials:
     Attributes
     ----------
     observations : ndarray, shape (m, t_max + 2, k)
-        Of m trials, what followed the last timestep included, in the type in which they came.
-        From the end of a trial that terminates on they are NaN. Of counted observations
-        (m, t_max + 2): the numbers of states.
+        What followed the last timestep included, in the type in which it came; NaN from the end
+        of a trial that terminates. Of counted observations the numbers of states (m, t_max + 2).
     rewards : ndarray, shape (m, t_max + 1)
     lengths : ndarray of int, shape (m,), optional
-        How many timesteps each trial has, where some were cut short; what stands at later ones
-        does not matter, but is finite. None where all have all.
+        How many timesteps each trial has, if some were cut short: later entries are finite
+        and mean nothing.
     actions : ndarray of int, shape (m, t_max + 1), optional
-        Which actions were taken, from 0, -1 where that is not known; None where it never is.
+        From 0; -1 where an action is not known.
     explored : ndarray of bool, shape (m, t_max + 1), optional
-        Which actions were exploratory: these transitions do not show the policy, and only serve
-        action values. None where none were.
+        Which actions were exploratory: these transitions only serve action values.
     durations : ndarray, shape (m, t_max + 1), optional
-        How long each step takes; None where each takes 1 unit of time.
-    own : ndarray of bool, shape (m, t_max + 1), or None
-        Which transitions are the policy's.
-    reward_sums : ndarray, shape (t_max + 1,)
-        Sums of their rewards at each timestep.
-    n_trials, t_max : int
-        Number of trials m, and their last timestep.
-    all_lengths : ndarray of int, shape (m,)
-        How many timesteps each trial has.
-    n_at : ndarray of int, shape (t_max + 1,), or None
-        How many trials have each timestep, where some were cut short.
-    trials_at : ndarray of int, shape (t_max + 1,)
-        How many trials have each timestep.
-    nbytes : int
-        Memory that they take.
-    counts, kept : None, KeptTrials
-        Trials have no counts, and are kept as these.
-
-    Methods
-    -------
-    of(observations, rewards)
-        Logged trials, checked.
-    together(portions)
-        The trials of all portions.
-    take(index)
-        Some of the trials.
-    part(name)
-        One of the arrays, made up where it is None.
-    states(n)
-        The states of the first n trials, or of all.
-    check_adds(other)
-        Raise unless the other's trials are like these.
+        How long each step takes; None if each takes 1 unit of time.
+    counts : None
+        `TransitionCounts` have some.
 
     Examples
     --------
@@ -154,11 +123,7 @@ class KeptTrials:
             raise InvalidInputError(
                 f"observations must be finite; one of trial {trial} at timestep {t} is not"
             )
-        if not (np.abs(paid) <= MAX_REWARD).all():
-            trial, t = np.argwhere(~(np.abs(paid) <= MAX_REWARD))[0]
-            raise InvalidInputError(
-                f"{bad_reward(paid[trial, t])} at timestep {t} of trial {trial}"
-            )
+        check_rewards(paid, _WHERE)
         were_explored = _by_timestep("explored", explored, "b", paid.shape)
         return cls(
             states.reshape(m, n + 1, -1),
@@ -168,11 +133,6 @@ class KeptTrials:
             were_explored if np.any(were_explored) else None,
             None if durations is None else checked_durations(durations, paid.shape, _WHERE),
         )
-
-    @property
-    def kept(self) -> KeptTrials:
-        """These trials, where counts have none as they came."""
-        return self
 
     @property
     def n_trials(self) -> int:
@@ -236,7 +196,7 @@ class KeptTrials:
         return cls(**parts)
 
     def part(self, name: str) -> NDArray[Any]:
-        """Return one of the arrays by its name, made up where it is None.
+        """Return one of the arrays by its name, full of default values if it is None.
 
         Parameters
         ----------
@@ -285,16 +245,6 @@ class KeptTrials:
         full = np.full(self.n_trials, self.t_max + 1)
         return full if self.lengths is None else self.lengths
 
-    @property
-    def n_at(self) -> IntArray | None:
-        """How many trials have each timestep, where some were cut short."""
-        return None if (own := self.own) is None else np.asarray(own.sum(axis=0))
-
-    @property
-    def trials_at(self) -> IntArray:
-        """Number of trials that have each timestep, shape (t_max + 1,)."""
-        return np.full(self.t_max + 1, self.n_trials) if (n_at := self.n_at) is None else n_at
-
     def states(self, n: int | None = None) -> NDArray[Any]:
         """Return the states (n, t_max + 1, k) of the first n trials, or of all, as they came.
 
@@ -315,25 +265,24 @@ class KeptTrials:
             states[np.arange(self.t_max + 1) >= self.lengths[:n, None]] = np.inf
         return states
 
-    @property
-    def reward_sums(self) -> FloatArray:
-        """Sums of rewards of the policy's own transitions at each timestep, shape (t_max + 1,)."""
-        own = True if self.own is None else self.own
-        return np.asarray(self.rewards.sum(axis=0, where=own))
-
 
 def bad_reward(reward: Any) -> str:
-    """Return what is wrong with a reward that is not finite, or huge."""
+    """Return what is wrong with a reward that is huge or not finite."""
     if np.isfinite(reward):
         return f"rewards must be at most {MAX_REWARD:g} in size; got {reward}"
     return f"rewards must be finite; got {reward}"
 
 
-def checked_durations(durations: ArrayLike, shape: tuple[int, ...], where: str) -> FloatArray:
-    """Return durations of a shape, or raise unless they are lengths of time.
+def check_rewards(rewards: FloatArray, where: str) -> None:
+    """Raise unless rewards are finite and not huge; ``where`` formats the index of one."""
+    fine = np.abs(rewards) <= MAX_REWARD
+    if not fine.all():
+        index = np.argwhere(~fine)[0]
+        raise InvalidInputError(f"{bad_reward(rewards[tuple(index)])} {where.format(*index)}")
 
-    ``where`` says where one is, by its index.
-    """
+
+def checked_durations(durations: ArrayLike, shape: tuple[int, ...], where: str) -> FloatArray:
+    """Return durations as an array of a shape, checked; ``where`` formats the index of one."""
     try:
         times = real_array(durations, "durations")
     except InvalidInputError:
@@ -352,7 +301,7 @@ def checked_durations(durations: ArrayLike, shape: tuple[int, ...], where: str) 
 
 
 def check_both_timed(ours: Any, theirs: Any) -> None:
-    """Raise `InvalidInputError` if one of two kinds of trials has durations, and the other none."""
+    """Raise `InvalidInputError` if only one of two groups of trials has durations."""
     if (ours is None) != (theirs is None):
         raise InvalidInputError(
             "some trials or steps come with durations and others without: give all of them theirs "
@@ -361,9 +310,9 @@ def check_both_timed(ours: Any, theirs: Any) -> None:
 
 
 class GrowingTrials:
-    """Trials that more are added to: in memory up to ``max_bytes``, beyond it in files.
+    """Trials to which others are added: in memory up to ``max_bytes``, beyond it in files.
 
-    Files are temporary and have no name: they are gone with the process, or with the arrays.
+    Files are temporary and have no name: they go with the process or with the arrays.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -411,13 +360,7 @@ class GrowingTrials:
 
 
 def allocated(shape: tuple[int, ...], dtype: Any, in_file: bool) -> NDArray[Any]:
-    """Return an array in memory, or in a temporary file that is gone with it.
-
-    Raises
-    ------
-    InvalidInputError
-        If the file has no room.
-    """
+    """Return an array in memory, or in a temporary file that goes with it, if there is room."""
     if not in_file:
         return np.empty(shape, dtype)
     n_bytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
@@ -431,7 +374,7 @@ def allocated(shape: tuple[int, ...], dtype: Any, in_file: bool) -> NDArray[Any]
                 f"has no room for {in_words(n_bytes)} ({error.strerror}): collect fewer or "
                 "shorter trials, raise max_bytes, or name another folder by TMPDIR"
             ) from error
-        # A plain array over the map, which ends with the last array that shows it.
+        # A plain array: the map ends with the last array that shows it.
         return np.asarray(np.memmap(file, dtype, "r+", shape=shape))
 
 
@@ -450,12 +393,12 @@ def in_words(n_bytes: int) -> str:
 
 
 def has_gaps(n_at: IntArray | None) -> bool:
-    """Return whether trials are missing at a timestep and there at a later one: explored ones."""
+    """Return whether some trials miss a timestep but have a later one: they were explored."""
     return n_at is not None and bool((np.diff(n_at) > 0).any())
 
 
 def _by_timestep(name: str, given: ArrayLike | None, kinds: str, shape: tuple[int, ...]) -> Any:
-    """Return an optional array of a number a timestep, or raise unless it is one."""
+    """Return an optional array with one number a timestep, checked."""
     if given is None:
         return None
     checked = plain_array(given, name)
@@ -467,7 +410,7 @@ def _by_timestep(name: str, given: ArrayLike | None, kinds: str, shape: tuple[in
 
 
 def _checked_lengths(lengths: ArrayLike | None, m: int, n: int) -> IntArray | None:
-    """Return how many of n timesteps m trials have, None if all have all."""
+    """Return how many of n timesteps each of m trials has; None if all have all."""
     if lengths is None:
         return None
     checked = plain_array(lengths, "lengths")

@@ -1,16 +1,15 @@
 """Samples that people already have: logged trials from arrays, tables and Minari datasets.
 
-A trial of n transitions is n + 1 observations, n rewards and, if they were logged, n actions:
-``rewards[t]`` and ``actions[t]`` are those on leaving ``observations[t]``, and the last observation
-is what followed the last reward. Steps may have n durations. A trial that is shorter than others
-was *cut short* unless it is said to have terminated: what came next is not known, which is nothing
-to do with an end of the task. Equations are of single transitions, so those of a timestep use the
-trials that have it, and a transition counts for what it shows however its trial went on.
+A trial of n transitions has n + 1 observations, n rewards and, if they were logged, n actions and
+n durations: ``rewards[t]`` and ``actions[t]`` belong to leaving ``observations[t]``, and the last
+observation followed the last reward. A trial that is shorter than others was *cut short*, unless it
+is said to have terminated: nobody knows what came next, but the task did not end. Equations are of
+single transitions, so that a transition counts whatever came later.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,10 +19,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.trials.kept import bad_reward, checked_durations
-from lstd_agent.trials.logged_tables import trials_of_table
+from lstd_agent.trials.kept import check_rewards, checked_durations
 from lstd_agent.trials.spaces import (
-    MAX_REWARD,
     batch_size,
     each_array,
     plain_array,
@@ -31,7 +28,7 @@ from lstd_agent.trials.spaces import (
 )
 
 Columns = str | Sequence[str]
-"""The name of a column, or of several that belong together side by side."""
+"""The name of a column, or names of several columns that are a vector."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,20 +48,7 @@ class LoggedTrials:
     observation_space, action_space : Space or None
         Where the log tells them.
     durations : list of ndarray, shape (n,), or None
-        How long each step takes; None where each takes 1 unit of time.
-    n_trials : int
-        Number of trials m.
-    lengths : ndarray of int, shape (m,)
-        Number of transitions of each.
-
-    Methods
-    -------
-    of(observations, rewards, actions)
-        Trials in arrays.
-    from_frame(frame)
-        Trials in a table with one row a timestep.
-    from_minari(dataset)
-        Episodes of a Minari dataset.
+        How long each step takes; None if each takes 1 unit of time.
 
     Examples
     --------
@@ -137,14 +121,15 @@ class LoggedTrials:
             for batch in _each(observations, "observations")
         ]
         paid = [_rewards_of(each, i) for i, each in enumerate(_each(rewards, "rewards"))]
-        taken = None
+        taken = times = None
         if actions is not None:
             each_trial = _each(actions, "actions")
             taken = [plain_array(each, "the actions of a trial") for each in each_trial]
+        if durations is not None:
+            times = _each(durations, "durations")
         m = len(paid)
         if m == 0:
             raise InvalidInputError("there are no trials: give observations and rewards of one")
-        times = None if durations is None else _each(durations, "durations")
         for name, parts in (("observations", observed), ("actions", taken), ("durations", times)):
             if parts is not None and len(parts) != m:
                 raise InvalidInputError(f"rewards are of {m} trials, {name} of {len(parts)}")
@@ -157,18 +142,16 @@ class LoggedTrials:
                 f"transition; got {terminated!r}"
             )
         for i, (batch, each) in enumerate(zip(observed, paid, strict=True)):
-            _check_length(i, batch_size(batch), len(each))
-        for i, (each, action) in enumerate(zip(paid, taken or [], strict=False)):
-            if action.shape[:1] != (len(each),):
+            n = len(each)
+            _check_length(i, batch_size(batch), n)
+            if taken is not None and taken[i].shape[:1] != (n,):
                 raise InvalidInputError(
-                    f"trial {i} has {len(each)} rewards and actions of shape {action.shape}: "
-                    "there is one action for each reward"
+                    f"trial {i} has {n} rewards and actions of shape {taken[i].shape}: there is "
+                    "one action for each reward"
                 )
-        if times is not None:
-            times = [
-                checked_durations(time, each.shape, f"at timestep {{0}} of trial {i}")
-                for i, (time, each) in enumerate(zip(times, paid, strict=True))
-            ]
+            if times is not None:
+                where = f"at timestep {{0}} of trial {i}"
+                times[i] = checked_durations(times[i], each.shape, where)
         return cls(observed, paid, taken, ended, observation_space, action_space, times)
 
     @classmethod
@@ -194,28 +177,27 @@ class LoggedTrials:
         Parameters
         ----------
         frame : DataFrame or mapping
-            Anything whose columns ``frame[name]`` are array-like: of pandas, polars, or a dict.
+            Columns ``frame[name]`` are array-like: of pandas, polars, or a dict.
         trial : str
             Column that tells trials apart.
         observation : str or sequence of str
-            Column of numbered states, or columns that are a vector side by side.
+            Column of numbered states, or columns that make up a vector.
         reward : str
             Column of what is paid on leaving the row's observation.
         timestep : str, optional
-            Column of consecutive integers within a trial, by which rows are sorted, all trials
-            from the same one on; without it rows are in order.
+            Column of consecutive integers, from the same one on in each trial, by which rows are
+            sorted. Without it rows are in order.
         action : str or sequence of str, optional
         next_observation : str or sequence of str, optional
-            Columns of what followed each row. Without them a trial's last row is an observation
-            alone, and its reward must be missing (NaN).
+            Columns of what followed each row. Without them a trial's last row is only an
+            observation, and its reward must be missing (NaN).
         terminated : str, optional
             Column of bool: true in a trial's last row, if it ended there.
         duration, time : str, optional
-            Column of how long each row's observation lasts, or of when it began: numbers, or
-            dates and times, of which durations are in seconds. Without one each step takes 1.
+            Column of how long each row's observation lasts, or of when it began. Of dates and
+            times durations are in seconds. Without either each step takes 1.
         drop_last : bool
-            Without next observations: leave the last row's reward and action out, which nothing
-            is known to follow.
+            Without next observations: leave out the reward and action of the last row.
         observation_space, action_space : Space, optional
 
         Returns
@@ -227,20 +209,19 @@ class LoggedTrials:
         InvalidInputError
             If a column or a timestep is missing, or rows do not follow each other.
         """
-        single = {
+        roles = {
             "trial": trial,
             "timestep": timestep,
             "reward": reward,
             "terminated": terminated,
             "duration": duration,
             "time": time,
-        }
-        joint = {
             "observation": observation,
             "action": action,
             "next_observation": next_observation,
         }
-        trials = trials_of_table(frame, single, joint, drop_last)
+        columns = {role: _column(frame, name, role) for role, name in roles.items() if name}
+        trials = _trials_of(columns, drop_last)
         return cls.of(**trials, observation_space=observation_space, action_space=action_space)
 
     @classmethod
@@ -296,7 +277,7 @@ def as_logged(
     durations: Any,
     action_space: gym.Space[Any] | None,
 ) -> LoggedTrials:
-    """Return what `SeminormLSTDAgent.add_trials` was given as logged trials."""
+    """Return the arguments of `SeminormLSTDAgent.add_trials` as logged trials."""
     whole = observations
     if hasattr(observations, "iterate_episodes"):
         whole = LoggedTrials.from_minari(observations)
@@ -318,7 +299,7 @@ def as_logged(
 
 
 def _each(parts: Any, name: str) -> list[Any]:
-    """Return what was given of each trial, or raise unless it is one thing after another."""
+    """Return the parts of all trials as a list, or raise if they are none."""
     try:
         return list(parts)
     except TypeError:
@@ -326,7 +307,7 @@ def _each(parts: Any, name: str) -> list[Any]:
 
 
 def _rewards_of(rewards: ArrayLike, trial: int) -> FloatArray:
-    """Return a trial's rewards, or raise unless they are numbers of a reasonable size."""
+    """Return a trial's rewards, checked."""
     try:
         paid = real_array(rewards, "rewards")
     except InvalidInputError:
@@ -335,10 +316,7 @@ def _rewards_of(rewards: ArrayLike, trial: int) -> FloatArray:
         raise InvalidInputError(
             f"the rewards of trial {trial} are one number a timestep, at least one; got {rewards!r}"
         )
-    fine = np.abs(paid) <= MAX_REWARD
-    if not fine.all():
-        t = int(np.argmin(fine))
-        raise InvalidInputError(f"{bad_reward(paid[t])} at timestep {t} of trial {trial}")
+    check_rewards(paid, f"at timestep {{0}} of trial {trial}")
     return paid
 
 
@@ -357,3 +335,156 @@ def _check_length(trial: int, n_observations: int, n_rewards: int) -> None:
         f"trial {trial} has {n_observations} observations and {n_rewards} rewards; rewards[t] is "
         f"paid on leaving observations[t], so that there is one more observation: {remedy}"
     )
+
+
+def _column(frame: Any, name: Any, role: str) -> NDArray[Any]:
+    """Return a column (n,), or several side by side (n, k)."""
+    if not isinstance(name, str):
+        return np.stack([_column(frame, each, role) for each in name], axis=1)
+    if hasattr(frame, "columns") or isinstance(frame, Mapping):
+        names = list(getattr(frame, "columns", frame))
+    elif isinstance(frame, np.ndarray) and frame.dtype.names:
+        names = list(frame.dtype.names)
+    else:
+        raise InvalidInputError(
+            "a table is a DataFrame, a structured array or a dictionary of columns; got "
+            f"{type(frame).__name__}"
+        )
+    if name not in names:
+        raise InvalidInputError(f"{role}={name!r} is no column; there are {names}")
+    return np.asarray(frame[name])
+
+
+def _trials_of(columns: dict[str, NDArray[Any]], drop_last: bool) -> dict[str, Any]:
+    """Cut the columns of a table into trials, as `LoggedTrials.of` takes them."""
+    reward = columns["reward"]
+    if not len(reward):
+        raise InvalidInputError("the table has no rows")
+    if reward.dtype.kind not in "fiub":
+        raise InvalidInputError(
+            f"rewards are numbers; got {reward[:3]!r}: convert what a reader left as text"
+        )
+    labels, first, number = np.unique(columns["trial"], return_index=True, return_inverse=True)
+    rank = np.empty(len(labels), dtype=np.int64)
+    rank[np.argsort(first)] = np.arange(len(labels))  # trials keep the order in which they begin
+    number = rank[number.ravel()]
+    order = np.lexsort((columns.get("timestep", np.arange(len(reward))), number))
+    columns = {name: column[order] for name, column in columns.items()}
+    # The rows of trial i are those from start[i] to last[i].
+    stop = np.cumsum(np.bincount(number))
+    start, last, number = np.append(0, stop[:-1]), stop - 1, number[order]
+    if "timestep" in columns:
+        _check_timesteps(columns, start[number])
+    ends = columns.get("terminated", np.zeros(len(reward), dtype=bool)).astype(bool)
+    is_last = np.isin(np.arange(len(reward)), last)
+    if (goes_on := ends & ~is_last).any():
+        row = int(np.argmax(goes_on))
+        raise InvalidInputError(
+            f"trial {columns['trial'][row]!r} terminates in its row {row - start[number[row]]} and "
+            "goes on: give what follows an end another trial number"
+        )
+    is_whole = ends[last] | ("next_observation" in columns)
+    _check_last_rows(columns, start, last, ~is_whole, drop_last)
+    n = last - start + is_whole
+    times = _times(columns, is_whole, last)
+    cut = [slice(a, a + k) for a, k in zip(start.tolist(), n.tolist(), strict=True)]
+    trials = {
+        "rewards": [columns["reward"][each] for each in cut],
+        "observations": _observations(columns, start, last, n, is_last),
+        "actions": [columns["action"][each] for each in cut] if "action" in columns else None,
+        "durations": None if times is None else [times[each] for each in cut],
+    }
+    return {**trials, "terminated": ends[last]}
+
+
+def _check_timesteps(columns: Mapping[str, NDArray[Any]], start: IntArray) -> None:
+    """Raise unless each trial has consecutive timesteps from the same one on.
+
+    The trial of each row starts in row ``start``, shape (n,).
+    """
+    timestep = columns["timestep"]
+    if timestep.dtype.kind not in "iuf":
+        raise InvalidInputError(f"timesteps are integers; got {timestep[:3]!r}")
+    expected = np.arange(len(timestep)) - start + timestep.min()
+    wrong = np.flatnonzero(timestep != expected)
+    if wrong.size:
+        i = wrong[0]
+        raise InvalidInputError(
+            f"trial {columns['trial'][i]!r} has timestep {timestep[i]!r} where {expected[i]} "
+            "comes next: trials begin at the same timestep and leave none out"
+        )
+
+
+def _check_last_rows(
+    columns: Mapping[str, NDArray[Any]],
+    start: IntArray,
+    last: IntArray,
+    is_open: BoolArray,
+    drop_last: bool,
+) -> None:
+    """Raise unless the last row of each open trial is only the observation that came last."""
+    reward, trial = columns["reward"].astype(np.float64), columns["trial"]
+    wrong = is_open & ((start == last) | (~np.isnan(reward[last]) & (not drop_last)))
+    if not wrong.any():
+        return
+    i = int(np.argmax(wrong))
+    label = np.asarray(trial[start[i]]).item()
+    if start[i] == last[i]:
+        raise InvalidInputError(f"trial {label!r} has a single row, which shows no transition")
+    if np.isnan(reward[start[i]]):
+        raise InvalidInputError(
+            f"the first reward of trial {label!r} is missing and the last is not: rewards are "
+            "those on entering a row's observation, and are to be those on leaving it. Shift them "
+            "by one within each trial"
+        )
+    raise InvalidInputError(
+        f"the last row of trial {label!r} has the reward {reward[last[i]]}, and no observation "
+        "follows it: name the columns of next observations (next_observation=), or leave it out "
+        "with drop_last=True"
+    )
+
+
+def _times(
+    columns: Mapping[str, NDArray[Any]], is_whole: BoolArray, last: IntArray
+) -> NDArray[Any] | None:
+    """Return how long the step of each row takes; the last row of a trial may have any number."""
+    if "duration" in columns and "time" in columns:
+        raise InvalidInputError("duration= and time= tell the same: leave one of them out")
+    if "duration" in columns:
+        times = columns["duration"]
+    elif "time" not in columns:
+        return None
+    elif is_whole.any():
+        raise InvalidInputError(
+            f"no row follows the last one of trial {columns['trial'][last[np.argmax(is_whole)]]!r},"
+            " so that time= does not tell how long it lasts: name a column of durations "
+            "(duration=) instead"
+        )
+    else:
+        times = np.diff(columns["time"])
+    return times / np.timedelta64(1, "s") if times.dtype.kind == "m" else times
+
+
+def _observations(
+    columns: Mapping[str, NDArray[Any]],
+    start: IntArray,
+    last: IntArray,
+    n: IntArray,
+    is_last: BoolArray,
+) -> list[NDArray[Any]]:
+    """Return the n + 1 observations of the n transitions of each trial."""
+    observed, each = columns["observation"], list(zip(start, last, n, strict=True))
+    if "next_observation" not in columns:
+        # What follows an end does not matter: the last observation stands in.
+        return [observed[np.minimum(np.arange(a, a + k + 1), b)] for a, b, k in each]
+    following = columns["next_observation"]
+    unlike = (observed[1:] != following[:-1]).reshape(len(observed) - 1, -1).any(axis=1)
+    unlike &= ~is_last[:-1]
+    if unlike.any():
+        row = int(np.argmax(unlike))
+        raise InvalidInputError(
+            f"row {row - start[start <= row][-1]} of trial {columns['trial'][row]!r} is followed "
+            f"by {following[row]}, and the row after it is at {observed[row + 1]}: are rows "
+            "missing, or is the column of trials another one?"
+        )
+    return [np.concatenate((observed[a : b + 1], following[b : b + 1])) for a, b, _ in each]

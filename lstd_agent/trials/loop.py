@@ -1,7 +1,7 @@
 """`UserLoop`: transitions of the user's own loop, observed one call at a time and checked.
 
-Scalars are a trial of their own; batches are trials in lockstep. What is observed must be what
-happened: timesteps in order, and each observation the one that followed the last.
+Scalars belong to a single trial, batches to trials in lockstep. Timesteps must come in order, and
+each observation must be the one that the last transition led to.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from threading import get_ident
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,56 +22,27 @@ from lstd_agent.trials.kept import check_both_timed
 from lstd_agent.trials.policies import Actor
 from lstd_agent.trials.recording import (
     LockstepTrials,
-    Portion,
     Recording,
     SequentialTrials,
     as_rewards,
 )
 from lstd_agent.trials.spaces import is_batch, plain_array
 
-# Single trials wait to be added up until they have so many timesteps: a few megabytes.
+# Single trials are added up once they have so many timesteps: a few megabytes.
 _MOST_WAITING = 2**18
-
-
-class Gathered(Protocol):
-    """What takes finished trials, and tells how long trials are."""
-
-    n_batches: int
-    n_stored_trials: int
-
-    @property
-    def n_trials(self) -> int:
-        """Number of trials so far."""
-
-    @property
-    def t_max(self) -> int | None:
-        """The last timestep of every trial; None before there is one."""
-
-    @property
-    def durations(self) -> Any:
-        """The durations of their steps; None without them or any trials."""
-
-    def add(self, portion: Portion) -> None:
-        """Add finished trials."""
 
 
 class UserLoop:
     """What a policy does in a user's loop, and the trials that the loop makes.
 
-    Trials are those of one thread at a time: another is refused while one is under way.
-
-    Parameters
-    ----------
-    gathered : Gathered
-    known : callable
-        Returns the encoding of observations where nothing was attached, or raises.
-    lock : context manager
-        Held while trials are added.
+    Trials are those of one thread at a time: another is refused while one is under way. Finished
+    trials are ``gathered`` in an agent's `Batches`, while the lock is held. ``known`` returns the
+    encoding of observations if nothing was attached, or raises.
     """
 
     def __init__(
         self,
-        gathered: Gathered,
+        gathered: Any,
         known: Callable[[], Encoding],
         lock: AbstractContextManager[Any],
     ) -> None:
@@ -81,19 +52,15 @@ class UserLoop:
         self._thread = 0
 
     def begin(self, encoding: Encoding, t_max: int | None = None) -> SequentialTrials:
-        """Observe trials from here on; none is under way or waits.
+        """Observe trials up to t_max from here on; none is under way or waits.
 
-        Parameters
-        ----------
-        encoding : Encoding
-        t_max : int, optional
-            The last timestep; by default the last one of the first finished trial.
+        Without t_max the first finished trial tells it.
         """
         self._sequential = SequentialTrials(encoding, None)
         self._recording = Recording(encoding, self._gathered.n_batches)
         self._declared_t_max = t_max
         self._lockstep: LockstepTrials | None = None
-        # Features are checked once; up to this timestep only the order is.
+        # Features are checked once. Up to this timestep only the order of timesteps is checked.
         self._is_checked = False
         self._longest: float = -1
         return self._sequential
@@ -119,7 +86,7 @@ class UserLoop:
 
     @property
     def under_way(self) -> bool:
-        """Whether a trial has started that has not been finished or dropped."""
+        """Whether a trial has started, and was neither finished nor dropped."""
         trial = self._sequential
         return trial is not None and (self._lockstep is not None or trial.n_timesteps > 0)
 
@@ -178,7 +145,7 @@ class UserLoop:
         return self._gathered.durations if self._gathered.n_trials else self._trial.durations
 
     def _check_features(self, trial: SequentialTrials) -> None:
-        """Check features by the first state; a trial whose features fail is dropped."""
+        """Check features by the first state; if they fail, drop the trial."""
         if not self._is_checked:
             try:
                 trial.encoding.check_features(trial.encoding.encode_held([trial.last]))
@@ -196,7 +163,7 @@ class UserLoop:
         terminated: ArrayLike,
         duration: ArrayLike | None,
     ) -> None:
-        rewards = as_rewards(reward, len(reward), t)
+        rewards = as_rewards(reward, (len(reward),), t)
         if self._trial.n_timesteps:
             raise InvalidInputError("a single trial is under way: call end_trial() first")
         encoding, trials = self._trial.encoding, self._lockstep
@@ -291,7 +258,7 @@ class UserLoop:
 
 
 def _flags(terminated: Any, shape: tuple[int, ...]) -> BoolArray:
-    """Return whether trials terminated, of a shape or one for all, or raise unless that is told."""
+    """Return whether trials terminated, as an array of a shape, checked."""
     flags = plain_array(terminated, "terminated")
     if flags.shape not in ((), shape) or flags.dtype.kind not in "biu":
         raise InvalidInputError(
@@ -301,7 +268,7 @@ def _flags(terminated: Any, shape: tuple[int, ...]) -> BoolArray:
 
 
 def _check_followed(t: int, state: States, expected: States, living: BoolArray) -> None:
-    """Raise unless living trials are where their last transition went."""
+    """Raise unless living trials are where their last transition led."""
     same = (state == expected).reshape(len(state), -1).all(axis=1)
     if not (same | ~living).all():
         raise _elsewhere(int(np.argmin(same | ~living)), t)

@@ -1,10 +1,14 @@
 """Policies: an action a state, action probabilities, a function of observations, or a model.
 
-Models of Stable-Baselines3 and scikit-learn (a ``predict`` method) and torch modules are told by
-their methods, so that none of these libraries is imported before a policy of theirs comes. A
-model acts by ``model.predict(observations)``, with its own default of drawing actions or not
-(``partial(model.predict, deterministic=True)``). `StatedPolicy` tells whether two policies are
-the same: trials of another one must not be added unawares.
+Models of Stable-Baselines3 and scikit-learn have a ``predict`` method. They and torch modules are
+recognized by their methods: no such library is imported before a policy needs it. A model acts by
+``model.predict(observations)``, and decides by default whether it draws actions
+(``partial(model.predict, deterministic=True)`` does not). `StatedPolicy` tells whether two policies
+are the same: trials of another policy must not be added by mistake.
+
+`Exploration` replaces some actions in the first half of each trial. A policy's own trials show
+one action in each state; exploratory actions show what the others lead to. The gain and the
+settled tail stay those of the policy, which are estimated from the second half of all timesteps.
 """
 
 from __future__ import annotations
@@ -21,13 +25,14 @@ import numpy as np
 from gymnasium import Space, spaces
 from numpy.typing import ArrayLike, NDArray
 
-from lstd_agent.arrays import FloatArray
+from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
+from lstd_agent.trials.counts import Taken
 from lstd_agent.trials.spaces import as_batch, batch_size, part_sizes, plain_array, take
 
 
 class Model(Protocol):
-    """What has learned to act, such as a model of Stable-Baselines3."""
+    """A learned policy, such as a model of Stable-Baselines3."""
 
     def predict(self, observation: Any, /) -> Any:
         """Return the actions for observations, or (actions, state)."""
@@ -35,6 +40,13 @@ class Model(Protocol):
 
 Policy: TypeAlias = ArrayLike | Callable[[Any], Any] | Model
 """What `SeminormLSTDAgent.collect` takes as a policy."""
+
+Explore: TypeAlias = int | float | Callable[[Any], Any]
+"""What `SeminormLSTDAgent.collect` takes for exploration: a number of exploratory actions a trial,
+a probability of one at each timestep of the first half, or another policy for all of them."""
+
+ActionNumbers: TypeAlias = tuple[int, int]
+"""How many Discrete actions there are, and the first of them."""
 
 
 class Actor(Protocol):
@@ -44,36 +56,15 @@ class Actor(Protocol):
         """Return actions (n, ...) for a batch of n observations."""
 
     def one(self, observation: Any, rng: np.random.Generator) -> Any:
-        """Return the action for a single observation: what a batch of it would get."""
+        """Return the action for a single observation."""
 
 
 def make_actor(
     policy: Policy, observation_space: Space[Any], action_space: Space[Any], batched: bool | None
 ) -> Actor:
-    """Turn a policy into something that draws actions.
+    """Return an actor of a policy, or raise unless it fits the spaces of a single environment.
 
-    Parameters
-    ----------
-    policy : array_like or callable
-        Shape (S,) of int: an action a state. Shape (S, A): action probabilities. A callable
-        gets observations and returns actions, or (actions, None) as Stable-Baselines3 does. A
-        model of that library or a torch module acts by itself.
-    observation_space, action_space : Space
-        Of a single environment.
-    batched : bool or None
-        Whether a callable takes batches (n, ...); None finds out when it is first called, see
-        `CallableActor`.
-
-    Raises
-    ------
-    InvalidInputError
-        If the policy does not fit the spaces.
-
-    Notes
-    -----
-    Rows of probabilities sum to 1 within 1e4 roundings of a double an entry, or, if they are
-    given in lower precision, within one rounding of that an entry (four at least); then they
-    are divided by their sums in double precision. `unichain_gym` has the same rule.
+    ``batched`` tells whether a callable takes batches; None finds out, see `CallableActor`.
     """
     learned: Any = policy
     if is_model(learned):
@@ -97,7 +88,7 @@ def make_actor(
         if wrong.size:
             raise InvalidInputError(
                 f"the policy takes action {array[wrong[0]]} in state {wrong[0]}; actions are "
-                f"{first_action} to {first_action + A - 1}"
+                f"{in_words((A, first_action))}"
             )
         return TableActor(array.astype(np.int64), first_state)
     if array.shape != (S, A) or array.dtype.kind not in "fiub":
@@ -124,7 +115,12 @@ def check_table(
 
 
 def check_probabilities(array: NDArray[Any]) -> FloatArray:
-    """Return rows of action probabilities in double precision, or raise unless they are."""
+    """Return rows of action probabilities in double precision, or raise unless they are.
+
+    Rows sum to 1 within 1e4 roundings of a double an entry. Rows in lower precision sum to 1
+    within one of its roundings an entry, four at least, and are divided by their sums.
+    `unichain_gym` has the same rule.
+    """
     probabilities = array.astype(np.float64)
     total = probabilities.sum(axis=1)
     if array.dtype.kind == "f" and array.dtype.itemsize < 8:
@@ -166,8 +162,8 @@ class StochasticActor:
 
     def __init__(self, probabilities: FloatArray, first_state: int, first_action: int) -> None:
         self._first_state, self._first_action = first_state, first_action
-        # From the last possible action on the threshold is infinite, so that rounding in the
-        # sums can never select an action of probability zero.
+        # From the last possible action on the threshold is infinite: rounding in the sums never
+        # selects an action of probability zero.
         thresholds = np.cumsum(probabilities, axis=1)
         later = np.cumsum(probabilities[:, ::-1], axis=1)[:, ::-1]
         thresholds[:, :-1][later[:, 1:] == 0.0] = np.inf
@@ -192,11 +188,11 @@ class StochasticActor:
 class CallableActor:
     """Calls a function of observations, on batches if it takes them.
 
-    Unless that is said, its first answers tell. A single observation is shown as it is first,
-    and as a batch of one if no action comes of that. A batch is shown as it is if its size is
-    that of no axis of an observation or an action, so that only a function of batches can
-    answer with as many actions. Otherwise the function has to answer for a batch of another
-    size first; if it draws from a generator of its own, ``batched=`` saves it that.
+    Without ``batched`` its first answer tells. The function gets a single observation as it is,
+    and then as a batch of one if it returned no action. It gets a batch as it is if no axis of an
+    observation or an action has the size of the batch: then only a function of batches returns as
+    many actions. Otherwise it first gets a batch of another size. ``batched=`` avoids these calls,
+    which matter if the function draws from a generator of its own.
     """
 
     def __init__(
@@ -266,7 +262,7 @@ class CallableActor:
 
 
 def _actions_of(answer: Any) -> Any:
-    """Return the actions of an answer: of (actions, None), the first."""
+    """Return the actions of an answer, which may be (actions, None)."""
     if not isinstance(answer, tuple) or len(answer) != 2:
         return answer
     if answer[1] is None:
@@ -340,9 +336,9 @@ def _tensors(space: Space[Any], batch: Any, parameter: Any) -> Any:
 
 
 def fingerprint(policy: Any) -> str | None:
-    """Return a hash of the parameters of a policy that learns, None of any other.
+    """Return a hash of the parameters of a policy that learns; None for any other.
 
-    The same object acts otherwise once it has been trained further.
+    More training changes how the same object acts.
     """
     while isinstance(policy, partial):
         policy = policy.func
@@ -361,14 +357,9 @@ def fingerprint(policy: Any) -> str | None:
 
 @dataclass(frozen=True, eq=False)
 class StatedPolicy:
-    """A policy as it was when trials were said to be its own.
+    """A policy, or a model's ``predict``, as it was when trials of it were added.
 
-    Attributes
-    ----------
-    policy : policy
-        Of a model its ``predict`` method.
-    fingerprint : str or None
-        Of the parameters of one that learns.
+    The fingerprint is a hash of the parameters of a policy that learns.
     """
 
     policy: Policy
@@ -380,7 +371,7 @@ class StatedPolicy:
         return cls(policy.predict if is_model(policy) else policy, fingerprint(policy))
 
     def check_same(self, before: StatedPolicy) -> None:
-        """Raise `InvalidInputError` unless it is the policy of trials before, learning no more."""
+        """Raise `InvalidInputError` unless it is the earlier policy, not trained since."""
         if self.fingerprint != before.fingerprint or not same_policy(before.policy, self.policy):
             raise InvalidInputError(
                 "the trials so far are of another policy, and values are those of one policy: "
@@ -390,10 +381,10 @@ class StatedPolicy:
 
 
 def same_policy(a: Any, b: Any) -> bool:
-    """Tell whether two policies are the same by what they are.
+    """Tell whether two policies are the same.
 
-    Arrays are by their numbers, functions by their code and what it refers to, other callables
-    by being the same object. A function that was written twice is two.
+    Arrays are the same if their numbers are, functions if their code is and the values that it
+    refers to are, and other callables if they are one object.
     """
     if a is b:
         return True
@@ -401,33 +392,177 @@ def same_policy(a: Any, b: Any) -> bool:
         return False
     if not callable(a):
         return np.array_equal(plain_array(a, "a policy"), plain_array(b, "a policy"))
-    if isinstance(a, types.FunctionType) and isinstance(b, types.FunctionType):
-        return a.__code__ == b.__code__ and _same_values(
-            (a.__defaults__, a.__kwdefaults__, _closure(a)),
-            (b.__defaults__, b.__kwdefaults__, _closure(b)),
-        )
     if isinstance(a, types.MethodType) and isinstance(b, types.MethodType):
         return a.__func__ is b.__func__ and a.__self__ is b.__self__
-    if isinstance(a, partial) and isinstance(b, partial):
-        return same_policy(a.func, b.func) and _same_values(
-            (a.args, a.keywords), (b.args, b.keywords)
-        )
-    return False
+    return isinstance(a, types.FunctionType | partial) and _same_values(_inside(a), _inside(b))
 
 
-def _closure(function: types.FunctionType) -> tuple[Any, ...]:
-    return tuple(cell.cell_contents for cell in function.__closure__ or ())
+def _inside(function: Any) -> Any:
+    """Return the values of which a function or a partial one is made."""
+    if isinstance(function, types.FunctionType):
+        cells = tuple(cell.cell_contents for cell in function.__closure__ or ())
+        return function.__code__, function.__defaults__, function.__kwdefaults__, cells
+    if isinstance(function, partial):
+        return function.func, function.args, function.keywords
+    return ()
 
 
 def _same_values(a: Any, b: Any) -> bool:
-    """Compare what functions refer to; what cannot be compared differs."""
+    """Compare values that functions refer to; values that cannot be compared differ."""
     if a is b:
         return True
     if isinstance(a, tuple) and isinstance(b, tuple):
         return len(a) == len(b) and all(map(_same_values, a, b))
-    if isinstance(a, types.FunctionType):
+    if isinstance(a, types.FunctionType | partial):
         return same_policy(a, b)
     try:
         return type(a) is type(b) and np.array_equal(a, b)
     except Exception:  # whatever comparing somebody's own objects does
         return False
+
+
+def check_explore(explore: Any, t_max: int) -> Explore:
+    """Return how to explore in trials up to t_max, checked."""
+    if callable(explore):
+        return explore  # type: ignore[no-any-return]
+    half = (t_max + 1) // 2
+    if isinstance(explore, int | np.integer) and not isinstance(explore, bool):
+        if 0 <= explore <= half:
+            return int(explore)
+        raise InvalidInputError(
+            f"explore={explore} actions need as many timesteps in the first half of a trial, and "
+            f"with t_max = {t_max} there are {half}"
+        )
+    if isinstance(explore, float | np.floating) and 0.0 <= explore <= 1.0:
+        return float(explore)
+    raise InvalidInputError(
+        "explore is a number of actions a trial (int), a probability (float from 0.0 to 1.0), or "
+        f"a policy as a function of observations; got {explore!r}"
+    )
+
+
+class Exploration:
+    """Replaces some of a policy's actions by exploratory ones.
+
+    Exploratory actions are drawn uniformly from all actions, or from those that
+    ``info["action_mask"]`` allows. ``wherever`` tells of a batch of observations in which to
+    explore at any timestep, such as where the policy has nothing to say.
+    """
+
+    def __init__(
+        self,
+        explore: Explore,
+        action_space: Space[Any],
+        t_max: int,
+        rng: np.random.Generator,
+        batched: bool | None = None,
+        wherever: Callable[[Any], BoolArray] | None = None,
+    ) -> None:
+        self.n_actions, self._first_action = discrete_actions(action_space)
+        self._half = (t_max + 1) // 2
+        self._number = explore if isinstance(explore, int) else None
+        self._probability = explore if isinstance(explore, float) else 1.0
+        self._rng = rng
+        self._wherever = wherever
+        self._behavior: Actor | None = None
+        if callable(explore):
+            self._behavior = CallableActor(explore, action_space, batched)
+        self._times: IntArray = np.empty((0, 0), dtype=np.int64)
+
+    def begin(self, n: int) -> None:
+        """Draw when n trials, about to start, are explored."""
+        if self._number is not None:
+            # The first so many of a random order of the timesteps are distinct ones.
+            order = self._rng.random((n, self._half)) if self._number else np.empty((n, 0))
+            self._times = np.argsort(order, axis=1, kind="stable")[:, : self._number]
+
+    def choose(
+        self, t: int, observations: Any, action: NDArray[Any], info: dict[str, Any]
+    ) -> tuple[NDArray[Any], Taken]:
+        """Return the actions to take of n trials in place of the policy's, and what was taken."""
+        n = len(action)
+        explored = self._is_explored(t, n)
+        if self._wherever is not None:
+            explored = explored | self._wherever(observations)
+        chosen = np.asarray(action)
+        if explored.any():
+            chosen = np.where(explored, self._exploratory(observations, n, info), chosen)
+        index = chosen.astype(np.int64) - self._first_action
+        if index.min() < 0 or index.max() >= self.n_actions:
+            numbers = self.n_actions, self._first_action
+            raise InvalidInputError(
+                f"action {chosen[are_none(chosen, numbers)][0]} was taken at timestep {t}; actions "
+                f"are {in_words(numbers)}"
+            )
+        return chosen, Taken(index, explored)
+
+    def choose_one(
+        self, t: int, observation: Any, action: Any, info: dict[str, Any]
+    ) -> tuple[int, Taken]:
+        """Return the action to take of a single trial, and what was taken."""
+        chosen, taken = self.choose(t, as_batch(observation), np.array([action]), info)
+        return int(chosen[0]), taken
+
+    def _is_explored(self, t: int, n: int) -> BoolArray:
+        if self._number is not None:
+            return np.asarray((self._times == t).any(axis=1))
+        if t >= self._half:
+            return np.zeros(n, dtype=bool)
+        if self._probability >= 1.0:
+            return np.ones(n, dtype=bool)
+        return np.asarray(self._rng.random(n) < self._probability)
+
+    def _exploratory(self, observations: Any, n: int, info: dict[str, Any]) -> NDArray[Any]:
+        if self._behavior is not None:
+            return np.asarray(self._behavior(observations, self._rng))
+        u = self._rng.random(n)
+        mask = action_mask(info, n, self.n_actions)
+        if mask is None:
+            return np.asarray(self._first_action + (u * self.n_actions).astype(np.int64))
+        # The first action such that more than u of all allowed ones come up to it.
+        upto = np.cumsum(mask, axis=1)
+        index = np.argmax(upto > (u * upto[:, -1])[:, None], axis=1)
+        return np.asarray(self._first_action + index)
+
+
+def action_mask(info: dict[str, Any], n: int, n_actions: int) -> BoolArray | None:
+    """Return which actions n trials have, shape (n, A); None if all have all of them."""
+    mask = info.get("action_mask")
+    if mask is None:
+        return None
+    allowed = np.asarray(mask).reshape(-1, n_actions).astype(bool)
+    if len(allowed) != n:
+        raise InvalidInputError(
+            f"action masks of {n} trials have shape ({n}, {n_actions}); got {np.shape(mask)}"
+        )
+    told = info.get("_action_mask")  # which copies of a vector environment told one
+    if told is not None and np.shape(told) == (n,):
+        allowed = allowed | ~np.asarray(told, dtype=bool)[:, None]
+    if not allowed.any(axis=1).all():
+        raise InvalidInputError(
+            f"the action mask of trial {int(np.argmin(allowed.any(axis=1)))} allows no action"
+        )
+    return allowed
+
+
+def discrete_actions(action_space: Space[Any]) -> ActionNumbers:
+    """Return the number of actions and the first one, or raise unless they are Discrete."""
+    if not isinstance(action_space, spaces.Discrete):
+        raise InvalidInputError(
+            f"action values are those of Discrete actions; got {action_space}: wrap the "
+            "environment so that it takes one of a few actions"
+        )
+    return int(action_space.n), int(action_space.start)
+
+
+def are_none(chosen: NDArray[Any], actions: ActionNumbers) -> BoolArray:
+    """Tell which numbers are not Discrete actions."""
+    n_actions, first = actions
+    number = chosen - first
+    return np.asarray((number % 1 != 0) | (number < 0) | (number >= n_actions))
+
+
+def in_words(actions: ActionNumbers) -> str:
+    """Return the range of Discrete actions as a text."""
+    n_actions, first = actions
+    return f"{first} to {first + n_actions - 1}"

@@ -1,69 +1,48 @@
 """Recording: the one way from transitions to counts or kept trials.
 
-`LockstepTrials` run together, one call a timestep. `SequentialTrials` run one after the other,
-as a plain environment makes them. Either way a *portion* comes out: `CountedTrials` where states
-are numbers, else `KeptTrials`. A trial that terminates stays in the terminal state for the rest
-of its timesteps.
+`LockstepTrials` run together, one call a timestep. `SequentialTrials` run one after the other, as
+in a plain environment. Both return a *portion*: `CountedTrials` if states are numbers, else
+`KeptTrials`. A trial that terminates stays in the terminal state for the rest of its timesteps.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
+from lstd_agent.arrays import BoolArray, FloatArray, States
 from lstd_agent.errors import InvalidInputError, TerminationError
-from lstd_agent.trials.action_counts import ActionCountRecorder, ActionCounts, Taken
-from lstd_agent.trials.counted import CountedTrials, CountRecorder
+from lstd_agent.trials.counted import (
+    ActionCountRecorder,
+    CountedTrials,
+    CountRecorder,
+    TrialSample,
+    ordered,
+)
+from lstd_agent.trials.counts import Taken
 from lstd_agent.trials.encoding import Encoding
-from lstd_agent.trials.kept import KeptTrials, bad_reward, check_both_timed, checked_durations
-from lstd_agent.trials.samples import TrialSample, ordered
+from lstd_agent.trials.kept import (
+    KeptTrials,
+    bad_reward,
+    check_both_timed,
+    check_rewards,
+    checked_durations,
+)
 from lstd_agent.trials.spaces import MAX_REWARD, real_array
 
 Portion: TypeAlias = CountedTrials | KeptTrials
-"""What some trials leave behind; two of the same kind add up."""
-
-
-class Recorder(Protocol):
-    """Adds up trials of counted observations."""
-
-    def record(
-        self,
-        state: IntArray,
-        reward: FloatArray,
-        next_state: IntArray,
-        taken: Taken | None = None,
-        duration: FloatArray | None = None,
-    ) -> None:
-        """Record the next timestep of all trials; explored transitions are left out."""
-
-    def record_whole(self, trials: KeptTrials) -> None:
-        """Record whole trials, whose observations are states (m, t_max + 2)."""
-
-    def portion(
-        self,
-        n_trials: int,
-        sample: TrialSample | None = None,
-        taken: tuple[ActionCounts, ...] | None = None,
-    ) -> Any:
-        """Return what has been recorded of complete trials."""
+"""Recorded trials; two portions of the same kind add up."""
 
 
 @dataclass(frozen=True, eq=False)
 class Recording:
     """How trials are recorded.
 
-    Attributes
-    ----------
-    encoding : Encoding
-        Tells whether observations are counted.
-    n_batches : int
-        Into so many batches counted trials are dealt.
-    n_actions : int
-        So many actions there are, and what they lead to is counted too; 0 leaves that out.
+    Counted trials are dealt into ``n_batches``. If there are ``n_actions``, what actions lead to
+    is counted too.
     """
 
     encoding: Encoding
@@ -74,53 +53,39 @@ class Recording:
         """Return the same for workers, which only encode."""
         return dataclasses.replace(self, encoding=self.encoding.without_features())
 
-    def recorder(self, first: int) -> Recorder | None:
-        """Return what counts trials from number ``first`` on; None where they are kept."""
+    def recorder(self, first: int) -> Any:
+        """Return what counts trials from number ``first`` on; None if trials are kept."""
         if not self.encoding.is_counted:
             return None
-        return CountRecorder(self.encoding.n_states, self.n_batches, first)
+        actions = self.action_recorder(first)
+        return CountRecorder(self.encoding.n_states, self.n_batches, first, actions)
 
     def action_recorder(self, first: int) -> ActionCountRecorder | None:
-        """Return what counts what actions lead to; None where that is not asked for."""
-        encoding = self.encoding
-        if not (encoding.is_counted and self.n_actions):
+        """Return what counts what actions lead to; None if that is not asked for."""
+        if not self.n_actions:
             return None
-        terminal = encoding.terminal if encoding.ends else None
+        encoding = self.encoding
+        terminal: Any = encoding.terminal if encoding.ends else None
         how = terminal, self.n_batches, first
         return ActionCountRecorder(encoding.n_states, self.n_actions, *how)
 
     def portion_of(self, trials: KeptTrials, first: int, n_stored: int) -> Portion:
-        """Return whole encoded trials as they are kept: counted, with a sample of so many."""
+        """Return encoded trials as a portion; ``n_stored`` counted ones are kept whole."""
         recorder = self.recorder(first)
         if recorder is None:
             return trials
         # Batches do not depend on the order in which the trials of a log come.
         trials = trials.take(ordered(trials))
         recorder.record_whole(trials)
-        counted, actions = None, self.action_recorder(first)
-        if actions is not None and trials.actions is not None:
-            states, explored = trials.observations.T, trials.part("explored").T
-            taken = Taken(trials.actions.T, explored)
-            time = None if trials.durations is None else trials.durations.T
-            actions.record(states[:-1], taken, trials.rewards.T, states[1:], time)
-            counted = actions.sums()
         sample = TrialSample.of(trials, n_stored, first) if n_stored else None
-        portion: Portion = recorder.portion(trials.n_trials, sample, counted)
+        portion: Portion = recorder.portion(trials.n_trials, sample)
         return portion
 
 
 class LockstepTrials:
-    """Trials that are observed together, timestep by timestep.
+    """Trials that are observed together, timestep by timestep, from encoded states (n, ...) on.
 
-    Parameters
-    ----------
-    recording : Recording
-    states : ndarray, shape (n,) or (n, k)
-        In which they start, encoded.
-    first : int
-        The number of the first trial.
-    n_stored : int
-        How many counted trials to keep whole.
+    The first trial has number ``first``; ``n_stored`` counted trials are kept whole.
     """
 
     def __init__(
@@ -130,7 +95,6 @@ class LockstepTrials:
         self.states = states
         self._encoding = encoding = recording.encoding
         self._recorder = recording.recorder(first)
-        self._actions = recording.action_recorder(first)
         self._n_whole = len(states) if self._recorder is None else min(n_stored, len(states))
         self._whole = [encoding.compact(states[: self._n_whole])]
         self._rewards: list[FloatArray] = []
@@ -142,7 +106,7 @@ class LockstepTrials:
 
     @property
     def durations(self) -> FloatArray | None:
-        """Durations (n,) of steps in the terminal state; None where steps have none."""
+        """Durations (n,) of steps in the terminal state; None if steps have none."""
         return np.ones(len(self.states)) if self._is_timed else None
 
     @property
@@ -158,23 +122,14 @@ class LockstepTrials:
         taken: Taken | None = None,
         duration: Any = None,
     ) -> None:
-        """Record the next timestep of all trials: rewards (n,), states (n, ...), and actions.
-
-        What is observed of a trial after it has terminated does not matter.
-        """
+        """Record the next timestep of n trials; trials that have terminated are ignored."""
         if self._living is not None:
             reward = np.where(self._living, reward, 0.0)
             if np.shape(duration) == reward.shape:
                 duration = np.where(self._living, duration, 1.0)
-        fine = np.abs(reward) <= MAX_REWARD
-        if not fine.all():
-            trial = int(np.argmin(fine))
-            raise InvalidInputError(
-                f"{bad_reward(reward[trial])} at timestep {self.n_timesteps} of trial {trial} of "
-                "the round"
-            )
+        where = f"at timestep {self.n_timesteps} of trial {{0}} of the round"
+        check_rewards(reward, where)
         if duration is not None:
-            where = f"at timestep {self.n_timesteps} of trial {{0}} of the round"
             duration = checked_durations(duration, reward.shape, where)
         if self.n_timesteps:
             check_both_timed(duration, self._is_timed or None)
@@ -186,9 +141,6 @@ class LockstepTrials:
             next_state[~self._living] = self._encoding.terminal
         if self._recorder is not None:
             self._recorder.record(self.states, reward, next_state, taken, duration)
-        if self._actions is not None:
-            assert taken is not None
-            self._actions.record(self.states, taken, reward, next_state, duration)
         if m := self._n_whole:
             self._whole.append(self._encoding.compact(next_state[:m]))
             self._rewards.append(reward[:m].copy())  # an environment may write into it again
@@ -200,27 +152,25 @@ class LockstepTrials:
         self.n_timesteps += 1
 
     def finish(self) -> Portion:
-        """Return what the trials leave behind, all of them over the same timesteps."""
+        """Return the trials, all of them over the same timesteps."""
         whole = None
         if self._n_whole:
             states, rewards = np.stack(self._whole, axis=1), np.stack(self._rewards, axis=1)
             taken = [np.stack(parts) for parts in zip(*self._taken, strict=True)]
             times = np.stack(self._durations, axis=1) if self._durations else None
-            whole = KeptTrials(states, rewards, durations=times)
-            whole = _with_actions(whole, Taken(*taken) if taken else None)
+            whole = _kept(states, rewards, times, Taken(*taken) if taken else None)
         if self._recorder is None:
             assert whole is not None
             return whole
         sample = None if whole is None else TrialSample.of(whole, self._n_whole)
-        counted = None if self._actions is None else self._actions.sums()
-        portion: Portion = self._recorder.portion(len(self.states), sample, counted)
+        portion: Portion = self._recorder.portion(len(self.states), sample)
         return portion
 
 
 class SequentialTrials:
-    """Trials that are observed one after the other.
+    """Trials that are observed one after the other, up to t_max.
 
-    If ``t_max`` is not given, the first trial that ends sets it: to its last timestep.
+    Without ``t_max`` the first finished trial sets it to its last timestep.
     """
 
     def __init__(self, encoding: Encoding, t_max: int | None) -> None:
@@ -228,7 +178,7 @@ class SequentialTrials:
         self.terminated = False
         self.encoding = encoding
         self._hold = encoding.hold
-        self._finished: list[tuple[States, FloatArray, FloatArray | None, list[Taken]]] = []
+        self._finished: list[KeptTrials] = []
         self._held: list[Any] = []
         self._rewards: list[float] = []
         self._durations: list[float] = []
@@ -236,8 +186,8 @@ class SequentialTrials:
 
     @property
     def durations(self) -> FloatArray | None:
-        """Durations of the first finished trial's steps; None without them or any trial."""
-        return self._finished[0][2] if self._finished else None
+        """Durations of the first finished trial's steps (1, n); None without them or any trial."""
+        return self._finished[0].durations if self._finished else None
 
     @property
     def n_finished(self) -> int:
@@ -269,7 +219,7 @@ class SequentialTrials:
     ) -> None:
         """Record the next timestep of the trial under way."""
         if type(reward) is not float:
-            reward = as_reward(reward, len(self._rewards))
+            reward = float(as_rewards(reward, (), len(self._rewards)))
         if not -MAX_REWARD <= reward <= MAX_REWARD:
             raise InvalidInputError(f"{bad_reward(reward)} at timestep {len(self._rewards)}")
         if duration is not None or self._durations:
@@ -290,7 +240,7 @@ class SequentialTrials:
             self._taken.append(taken)
 
     def end(self) -> None:
-        """Finish the trial under way, or raise if it is not like the others."""
+        """Finish the trial under way, or raise if it is longer or shorter than the others."""
         n = self.n_timesteps
         if self.t_max is None and self.terminated:
             raise InvalidInputError(
@@ -316,7 +266,13 @@ class SequentialTrials:
         if self._finished:
             check_both_timed(durations, self.durations)
         self.t_max = t_max
-        self._finished.append((states, rewards, durations, self._taken))
+        taken = None
+        if self._taken:
+            parts = (np.concatenate(each) for each in zip(*self._taken, strict=True))
+            taken = Taken(*(np.pad(each, (0, n_missing))[:, None] for each in parts))
+        states = self.encoding.compact(states)[None]
+        times = None if durations is None else durations[None]
+        self._finished.append(_kept(states, rewards[None], times, taken))
         self.drop()
 
     def _encode_held(self) -> States:
@@ -344,57 +300,38 @@ class SequentialTrials:
 
     def finished(self) -> KeptTrials:
         """Return the finished trials, encoded."""
-        finished = self._finished
-        states = self.encoding.compact(np.stack([each[0] for each in finished]))
-        rewards = np.stack([each[1] for each in finished])
-        told = [each[2] for each in finished if each[2] is not None]
-        times = np.stack(told) if told else None
-        action, explored = np.zeros(rewards.T.shape, np.int64), np.zeros(rewards.T.shape, bool)
-        for trial, (*_, taken) in enumerate(finished):
-            for t, each in enumerate(taken):
-                action[t, trial], explored[t, trial] = each.action[0], each.explored[0]
-        are_known = any(each[3] for each in finished)
-        return _with_actions(
-            KeptTrials(states, rewards, durations=times),
-            Taken(action, explored) if are_known else None,
-        )
+        return KeptTrials.together(self._finished)
 
 
-def _with_actions(kept: KeptTrials, taken: Taken | None) -> KeptTrials:
-    """Return trials with the actions that they took, arrays (t_max + 1, n), in little memory."""
-    if taken is None:
-        return kept
-    dtype = np.min_scalar_type(int(taken.action.max()))
-    actions = np.ascontiguousarray(taken.action.T, dtype=dtype)
-    explored = np.ascontiguousarray(taken.explored.T) if taken.explored.any() else None
-    return dataclasses.replace(kept, actions=actions, explored=explored)
+def _kept(
+    states: States, rewards: FloatArray, durations: FloatArray | None, taken: Taken | None
+) -> KeptTrials:
+    """Return trials with their actions (t_max + 1, n), in as few bytes as hold them."""
+    actions = explored = None
+    if taken is not None:
+        dtype = np.min_scalar_type(int(taken.action.max()))
+        actions = np.ascontiguousarray(taken.action.T, dtype=dtype)
+        explored = np.ascontiguousarray(taken.explored.T) if taken.explored.any() else None
+    return KeptTrials(states, rewards, None, actions, explored, durations)
 
 
-def as_reward(reward: Any, t: int) -> float:
-    """Return a reward as a float, or raise unless it is one number."""
+def as_rewards(reward: Any, shape: tuple[int, ...], t: int) -> FloatArray:
+    """Return the rewards of n trials (n,), or of a single one (), as an array, checked."""
     try:
-        number = real_array(reward, "a reward")
-        if number.ndim == 0:
-            return float(number)
+        rewards = real_array(reward, "rewards")
+        if rewards.shape == shape:
+            return rewards
     except InvalidInputError:
         pass
+    if shape:
+        raise InvalidInputError(
+            f"the rewards of {shape[0]} trials are {shape[0]} numbers; got {reward!r} at timestep "
+            f"{t}"
+        )
     raise InvalidInputError(
         f"a reward is one number; got {reward!r} at timestep {t}: have the environment return a "
         "float, for instance by gymnasium.wrappers.TransformReward"
     )
-
-
-def as_rewards(reward: Any, n: int, t: int) -> FloatArray:
-    """Return the rewards of a timestep as an array (n,), or raise unless they are n numbers."""
-    try:
-        rewards = real_array(reward, "rewards")
-    except InvalidInputError:
-        rewards = np.empty(())
-    if rewards.shape != (n,):
-        raise InvalidInputError(
-            f"the rewards of {n} trials are {n} numbers; got {reward!r} at timestep {t}"
-        )
-    return rewards
 
 
 def _refuse_unless_it_ends(encoding: Encoding, terminated: BoolArray, t: int) -> None:

@@ -13,7 +13,8 @@ part i, the parts are digits in mixed radix, the last one the lowest:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from numbers import Number
@@ -29,7 +30,7 @@ from lstd_agent.errors import InvalidInputError
 MAX_REWARD = 1e100
 """Rewards beyond this size are refused: their squares and sums would not be finite."""
 
-# A space with more elements than fit into an int64 counts as infinite.
+# A space whose elements an int64 cannot number counts as infinite.
 _MAX_PARTS = 63
 
 
@@ -56,13 +57,18 @@ def real_array(value: Any, what: str) -> FloatArray:
     raise InvalidInputError(f"{what} must be real numbers; got {value!r}")
 
 
-def each_array(function: Callable[[Any], Any], batch: Any) -> Any:
-    """Apply a function to all arrays of a batch."""
+def each_array(function: Callable[..., Any], batch: Any, *others: Any) -> Any:
+    """Apply a function to each array of a batch, and to the same arrays of others made alike."""
     if isinstance(batch, dict):
-        return {key: each_array(function, part) for key, part in batch.items()}
+        return {k: each_array(function, p, *(o[k] for o in others)) for k, p in batch.items()}
     if isinstance(batch, tuple):
-        return tuple(each_array(function, part) for part in batch)
-    return function(batch)
+        return tuple(each_array(function, *parts) for parts in zip(batch, *others, strict=True))
+    return function(batch, *others)
+
+
+def joined(batches: list[Any]) -> Any:
+    """Return the observations of several batches as one batch."""
+    return each_array(lambda *parts: np.concatenate(parts), *batches)
 
 
 def as_batch(observation: Any) -> Any:
@@ -85,7 +91,7 @@ def batch_size(batch: Any) -> int:
 
 
 def part_sizes(batch: Any) -> set[int]:
-    """Return the lengths of all axes of the observations in a batch, and numbers of members."""
+    """Return the lengths of all axes of an observation, and its numbers of members."""
     if isinstance(batch, dict | tuple):
         members = batch.values() if isinstance(batch, dict) else batch
         return {len(batch)}.union(*(part_sizes(part) for part in members))
@@ -94,14 +100,13 @@ def part_sizes(batch: Any) -> set[int]:
 
 def replace(batch: Any, index: IntArray, observations: list[Any]) -> Any:
     """Return a copy of a batch with the observations at ``index`` replaced."""
-    if isinstance(batch, dict):
-        return {k: replace(part, index, [o[k] for o in observations]) for k, part in batch.items()}
-    if isinstance(batch, tuple):
-        members = enumerate(batch)
-        return tuple(replace(part, index, [o[i] for o in observations]) for i, part in members)
-    changed = batch.copy()
-    changed[index] = np.stack([np.asarray(o) for o in observations])
-    return changed
+
+    def replaced(part: NDArray[Any], *single: Any) -> NDArray[Any]:
+        changed = part.copy()
+        changed[index] = np.stack(single)
+        return changed
+
+    return each_array(replaced, batch, *observations)
 
 
 def is_batch(space: Space[Any], observation: Any) -> bool:
@@ -118,10 +123,10 @@ def is_batch(space: Space[Any], observation: Any) -> bool:
 
 
 def one_or_many(space: Space[Any], observations: Any) -> tuple[Any, bool]:
-    """Return an observation, a batch or a list of them as a batch, and whether it was one."""
+    """Return observations as a batch, and whether they were a single observation."""
     if isinstance(observations, list) and _members(space) is not None:
         try:
-            observations = _stack(space, observations)
+            observations = each_array(lambda *parts: np.stack(parts), *observations)
         except (TypeError, ValueError, LookupError) as error:
             raise InvalidInputError(
                 f"a list of observations of {space} has one of them in each place: {error}"
@@ -138,21 +143,8 @@ def _members(space: Space[Any]) -> list[tuple[Any, Space[Any]]] | None:
     return list(enumerate(space.spaces)) if isinstance(space, spaces.Tuple) else None
 
 
-def _stack(space: Space[Any], observations: list[Any]) -> Any:
-    """Return single observations of ``space`` as a batch."""
-    members = _members(space)
-    if members is None:
-        return np.stack([np.asarray(o) for o in observations])
-    if isinstance(space, spaces.Dict):
-        return {key: _stack(part, [o[key] for o in observations]) for key, part in members}
-    for observation in observations:
-        if len(observation) != len(members):
-            raise ValueError(f"{observation!r} does not have {len(members)} members")
-    return tuple(_stack(part, [o[i] for o in observations]) for i, part in members)
-
-
 def leaves(space: Space[Any], batch: Any) -> list[tuple[Space[Any], Any]]:
-    """Return the spaces without members that a space is made of, each with its part of a batch."""
+    """Return the innermost spaces of a space, each with its part of a batch."""
     members = _members(space)
     if members is None:
         return [(space, batch)]
@@ -162,37 +154,18 @@ def leaves(space: Space[Any], batch: Any) -> list[tuple[Space[Any], Any]]:
 
 
 def boxes_in(space: Space[Any]) -> dict[Any, tuple[int, ...]]:
-    """Return the shapes of the members of a Dict or Tuple of Boxes; of any other space, none."""
+    """Return the shapes of the members of a Dict or Tuple of Boxes; empty for other spaces."""
     members = _members(space) or []
     if not all(isinstance(member, spaces.Box) for _, member in members):
         return {}
     return {name: member.shape or () for name, member in members}
 
 
-def flatten_batch(space: Space[Any], batch: Any) -> NDArray[Any]:
-    """Return a batch of observations of ``space`` as vectors, shape (n, k).
-
-    Numbers keep the type in which they come, so that pictures of bytes stay bytes.
-
-    Parameters
-    ----------
-    space : Space
-        Of a single observation: Box, Discrete, MultiDiscrete, MultiBinary, Dict or Tuple.
-    batch : array, dict or tuple
-
-    Returns
-    -------
-    ndarray, shape (n, k)
-        A copy: an environment may write its next observations into the same array.
-
-    Raises
-    ------
-    InvalidInputError
-        If the space has no flat form of fixed length, or the batch is not of this space.
-    """
+@contextmanager
+def _refusing(space: Space[Any], batch: Any) -> Iterator[None]:
+    """Turn NumPy's errors about observations of another space into `InvalidInputError`."""
     try:
-        parts = [_flatten(leaf, np.array(part)) for leaf, part in leaves(space, batch)]
-        return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+        yield
     except InvalidInputError:
         raise
     except (TypeError, ValueError, LookupError) as error:
@@ -201,9 +174,19 @@ def flatten_batch(space: Space[Any], batch: Any) -> NDArray[Any]:
         ) from error
 
 
+def flatten_batch(space: Space[Any], batch: Any) -> NDArray[Any]:
+    """Return a batch of observations of ``space`` as vectors (n, k), an array of their own.
+
+    Numbers keep the type in which they come, so that pictures of bytes stay bytes.
+    """
+    with _refusing(space, batch):
+        parts = [_flatten(leaf, np.array(part)) for leaf, part in leaves(space, batch)]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+
+
 def _flatten(space: Space[Any], array: NDArray[Any]) -> NDArray[Any]:
     """Return observations (n, ...) of a space without members as vectors (n, k)."""
-    check_flattens(space)
+    flat_size(space)
     if isinstance(space, spaces.Discrete):
         return _one_hot(array - space.start, int(space.n), space)
     if isinstance(space, spaces.MultiDiscrete):
@@ -229,34 +212,23 @@ def _one_hot(choice: NDArray[Any], n: int, space: Space[Any]) -> NDArray[np.uint
 
 def flat_size(space: Space[Any]) -> int:
     """Return the number of components of a flattened observation, or raise if there is none."""
-    for _, member in _members(space) or ():
-        flat_size(member)
-    if _members(space) is None:
-        check_flattens(space)
-    return int(spaces.flatdim(space))
-
-
-def check_flattens(space: Space[Any]) -> None:
-    """Raise `InvalidInputError` unless a space without members has vectors of fixed length."""
+    members = _members(space)
+    if members is not None:
+        return sum(flat_size(member) for _, member in members)
     flat = spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary, spaces.Box
     if not isinstance(space, flat):
         raise InvalidInputError(
             f"observations of {space} have no flat form of fixed length; wrap the environment so "
             "that it observes a Discrete, Box, MultiDiscrete, MultiBinary, Dict or Tuple space"
         )
+    return int(spaces.flatdim(space))
 
 
 @dataclass(frozen=True, eq=False)
 class Numbering:
     """Numbers 0 to n - 1 of the elements of a finite space.
 
-    Attributes
-    ----------
-    space : Space
-    low : ndarray of int, shape (k,)
-        Smallest value of each part.
-    sizes : ndarray of int, shape (k,)
-        Number of values of each part.
+    Part i has ``sizes[i]`` values from ``low[i]`` on.
     """
 
     space: Space[Any]
@@ -279,15 +251,16 @@ class Numbering:
         """Number of elements."""
         return math.prod(self.sizes.tolist())
 
+    @cached_property
+    def _units(self) -> IntArray:
+        """How much each digit counts, shape (k,)."""
+        return np.append(np.cumprod(self.sizes[:0:-1])[::-1], 1)
+
     def numbers(self, batch: Any) -> IntArray:
         """Return the numbers (m,) of a batch of m observations, checked."""
-        try:
+        with _refusing(self.space, batch):
             columns = [_parts(leaf, np.asarray(part)) for leaf, part in leaves(self.space, batch)]
             parts: IntArray = np.concatenate(columns, axis=1)
-        except (TypeError, ValueError, LookupError) as error:
-            raise InvalidInputError(
-                f"{batch!r} is not made of observations of {self.space}: {error}"
-            ) from error
         return self.numbers_of_parts(parts)
 
     def numbers_of_parts(self, parts: IntArray) -> IntArray:
@@ -302,21 +275,12 @@ class Numbering:
             raise InvalidInputError(
                 f"an observation has parts {parts[row].tolist()}, which {self.space} does not hold"
             )
-        digits = parts - self.low
-        number: IntArray = digits[:, 0].copy()
-        for digit, size in zip(digits.T[1:], self.sizes[1:].tolist(), strict=True):
-            number *= size
-            number += digit
-        return number
+        return np.asarray((parts - self.low) @ self._units)
 
     def parts_of(self, number: IntArray) -> IntArray:
         """Return the parts (m, k) of observations by their numbers (m,)."""
-        digits: list[IntArray] = []
-        rest = np.asarray(number, dtype=np.int64)
-        for size in reversed(self.sizes.tolist()):
-            rest, digit = np.divmod(rest, size)
-            digits.append(digit)
-        return np.stack(digits[::-1], axis=1) + self.low
+        digits = np.asarray(number, dtype=np.int64)[:, None] // self._units % self.sizes
+        return np.asarray(digits + self.low)
 
 
 def _ranges(space: Space[Any]) -> list[tuple[int, int]] | None:

@@ -1,7 +1,10 @@
 """`TrialStore`: an agent's trials, whichever way they come.
 
-From an environment, which it steps itself; from the user's own loop; as counts or logged trials;
-from another agent. `SeminormLSTDAgent` holds one, and describes what its methods take.
+They come from an environment, from the user's own loop, as counts or logged trials, or from another
+agent. `SeminormLSTDAgent` has a store, and describes what its methods take. `Batches` holds the
+finished trials. Each batch estimates the same thing independently, and standard errors compare
+batches. Counted trials are dealt into batches as they come. Kept ones are dealt when they are
+fitted, by their content.
 """
 
 from __future__ import annotations
@@ -16,13 +19,12 @@ from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
+from lstd_agent.arrays import States
 from lstd_agent.errors import InvalidInputError, NotFittedError, check_choice, check_integer
-from lstd_agent.features.standardized import Standardized
-from lstd_agent.features.tables import Features, is_table
-from lstd_agent.trials.batches import DEFAULT_MAX_BYTES, Batches
+from lstd_agent.features.tables import Features, Standardized, is_table
 from lstd_agent.trials.collect import AnyEnv, Request, single_spaces
-from lstd_agent.trials.counted import CountedTrials
-from lstd_agent.trials.counts import CountsLike, TransitionCounts
+from lstd_agent.trials.counted import CountedTrials, TrialSample, batch_of
+from lstd_agent.trials.counts import ActionCounts, CountsLike, TransitionCounts, together
 from lstd_agent.trials.encoded_logs import (
     action_numbers,
     check_actions,
@@ -30,47 +32,215 @@ from lstd_agent.trials.encoded_logs import (
     implied_space,
 )
 from lstd_agent.trials.encoding import Encoding, ObservationKind, make_encoding
-from lstd_agent.trials.exploration import discrete_actions
-from lstd_agent.trials.kept import KeptTrials
+from lstd_agent.trials.kept import GrowingTrials, KeptTrials, check_both_timed, in_words
 from lstd_agent.trials.logged import as_logged
 from lstd_agent.trials.loop import UserLoop
-from lstd_agent.trials.policies import Policy, StatedPolicy, check_table, make_actor
+from lstd_agent.trials.policies import (
+    Policy,
+    StatedPolicy,
+    check_table,
+    discrete_actions,
+    make_actor,
+)
 from lstd_agent.trials.recording import Portion, Recording
-from lstd_agent.trials.shards import EnvSource, runner_of, spaces_of
+from lstd_agent.trials.workers import EnvSource, runner_of, spaces_of
 
 Termination = Literal["raise", "absorb"]
 """What a trial that terminates is: an error, or one that stays in a terminal state."""
 
+DEFAULT_MAX_BYTES = 2**30
+
 # A standard error of fewer batches says little of its own size.
 _FEWEST_BATCHES, _MOST_BATCHES = 10, 100_000
 
+# Standardized features are measured on at most so many numbers.
+_MOST_MEASURED = 2**26
+
+
+class Batches:
+    """All finished trials, in at most ``n_batches`` batches: counted, or kept as they came.
+
+    ``n_stored_trials`` counted trials are kept whole. Kept trials beyond ``max_bytes`` are held in
+    temporary files.
+    """
+
+    def __init__(self, n_batches: int, n_stored_trials: int, max_bytes: int) -> None:
+        self.n_batches, self.n_stored_trials = n_batches, n_stored_trials
+        self.max_bytes = max_bytes
+        # Each portion is several times as large as the next: to add a small one to all counts each
+        # time would take long.
+        self._counted: list[CountedTrials] = []
+        self._kept = GrowingTrials(max_bytes)
+        self._dealt: KeptTrials | None = None
+
+    @property
+    def n_trials(self) -> int:
+        """Number of trials so far."""
+        return self._kept.n_trials + sum(portion.n_trials for portion in self._counted)
+
+    @property
+    def t_max(self) -> int | None:
+        """The last timestep of every trial; None before there is one."""
+        if self.are_kept:
+            return self.kept.t_max
+        return self._counted[0].t_max if self._counted else None
+
+    @property
+    def durations(self) -> Any:
+        """The durations of steps, as any portion has them; None without them or any trials."""
+        if self.are_kept:
+            return self.kept.durations
+        return self._counted[0].duration_sums if self._counted else None
+
+    @property
+    def are_kept(self) -> bool:
+        """Whether there are trials, and they are kept as they are."""
+        return self._kept.n_trials > 0
+
+    @property
+    def kept(self) -> KeptTrials:
+        """All kept trials, in the order in which they came."""
+        return self._kept.trials
+
+    @property
+    def total(self) -> KeptTrials:
+        """All kept trials, in an order that depends on them alone, batch after batch."""
+        if self._dealt is None:
+            order, _ = batch_of(self.kept, self.n_batches)
+            self._dealt = self.kept.take(order, in_file=self._kept.in_file)
+        return self._dealt
+
+    @property
+    def portion(self) -> Portion | None:
+        """All trials as one portion."""
+        if self.are_kept:
+            return self.kept
+        while len(self._counted) > 1:
+            self._merge_last()
+        return self._counted[0] if self._counted else None
+
+    @property
+    def _all(self) -> tuple[CountedTrials, list[int]] | None:
+        """All counted trials, and the batches that have any; None without."""
+        portion = None if self.are_kept else self.portion
+        if portion is None:
+            return None
+        assert isinstance(portion, CountedTrials)
+        return portion, np.flatnonzero(portion.n_by_batch).tolist()
+
+    @property
+    def counts(self) -> TransitionCounts:
+        """The counts of all trials."""
+        batches = self.sums
+        return sum(batches[1:], batches[0])
+
+    @property
+    def sums(self) -> list[TransitionCounts]:
+        """The counts of each batch that has any; none of kept trials."""
+        found = self._all
+        return [] if found is None else [found[0].batch(b) for b in found[1]]
+
+    @property
+    def sample(self) -> TrialSample | None:
+        """Up to ``n_stored_trials`` counted trials that are kept whole."""
+        found = self._all
+        return None if found is None else found[0].sample
+
+    @property
+    def taken(self) -> list[ActionCounts | None]:
+        """What actions led to in each batch that has trials."""
+        found = self._all
+        if found is None:
+            return [None] * min(self.n_batches, self.n_trials)
+        taken = found[0].taken
+        return [None if taken is None else taken.batch(b) for b in found[1]]
+
+    def add(self, portion: Portion) -> None:
+        """Add trials, counted in as many batches, or kept."""
+        self.check_t_max(portion.t_max)
+        self._dealt = None
+        if isinstance(portion, KeptTrials):
+            self._kept.add(portion)
+            return
+        if self._counted:
+            check_both_timed(self.durations, portion.duration_sums)
+        self._counted.append(self._trimmed(portion))
+        while len(self._counted) > 1 and self._counted[-2].size < 2 * self._counted[-1].size:
+            self._merge_last()
+
+    def _merge_last(self) -> None:
+        last = self._counted.pop()
+        self._counted[-1] = self._trimmed(self._counted[-1] + last)
+
+    def _trimmed(self, portion: CountedTrials) -> CountedTrials:
+        """Return a portion with at most ``n_stored_trials`` whole trials."""
+        sample, most = portion.sample, self.n_stored_trials
+        if sample is None or len(sample.hashes) <= most:
+            return portion
+        return replace(portion, sample=sample.least(most) if most else None)
+
+    def add_counts(self, counts: TransitionCounts) -> None:
+        """Add counts, which do not tell single trials, to the batch with fewest trials."""
+        if self._counted:
+            self._counted[0].batch(0).check_adds(counts)
+        self.add(CountedTrials.of(counts, self._smallest, self.n_batches))
+
+    @property
+    def _smallest(self) -> int:
+        """The first of the batches with the fewest counted trials."""
+        n = sum((each.n_by_batch for each in self._counted), np.zeros(self.n_batches, np.int64))
+        return int(np.argmin(n))
+
+    def merge(self, theirs: Batches) -> None:
+        """Add the trials of another agent, all or nothing; it may be the same."""
+        if theirs.t_max is None:
+            return
+        self.check_t_max(theirs.t_max)
+        if theirs.are_kept:
+            if self.are_kept:
+                self.kept.check_adds(theirs.kept)
+            self.add(theirs.kept)
+            return
+        sums, each_taken = theirs.sums, theirs.taken
+        if self._counted:
+            self._counted[0].batch(0).check_adds(sums[0])
+        ours, added = together(*self.taken), together(*each_taken)
+        if ours is not None and added is not None:
+            ours.check_adds(added)
+        samples = [theirs.sample]
+        for counts, taken in zip(sums, each_taken, strict=True):
+            sample = samples.pop() if samples else None
+            self.add(CountedTrials.of(counts, self._smallest, self.n_batches, taken, sample))
+
+    def some_observations(self) -> States:
+        """Return kept observations (m, t_max + 2, k) that standardized features are measured on."""
+        trials = self.total.observations
+        return trials[: max(1, _MOST_MEASURED // trials[0].size)]
+
+    def account(self) -> str:
+        """Return how trials of vectors are kept, as text; empty for counted ones."""
+        if not self.are_kept:
+            return ""
+        place = "in temporary files" if self._kept.in_file else "as they came"
+        allowed = f"max_bytes {in_words(self.max_bytes)}"
+        return f"{place}: {in_words(self.kept.nbytes)} ({allowed})"
+
+    def check_t_max(self, t_max: int) -> None:
+        """Raise `InvalidInputError` if the trials so far have another last timestep."""
+        if self.t_max not in (None, t_max):
+            raise InvalidInputError(
+                f"the trials collected so far have t_max = {self.t_max}; got {t_max}. "
+                "Collect with the same t_max, or forget them with reset()"
+            )
+
 
 class TrialStore:
-    """Gathers the trials of an agent in batches.
+    """Gathers the trials of an agent in batches; options are those of `SeminormLSTDAgent`.
 
-    Threads may share it: whatever changes it waits until others are through.
-
-    Parameters
-    ----------
-    features, on_termination, n_stored_trials, n_batches, observations, max_bytes
-        As of `SeminormLSTDAgent`.
-
-    Attributes
-    ----------
-    batches : Batches
-        All finished trials.
-    encoding : Encoding or None
-        Of observations; None until their space is known.
-    actions : tuple of int or None
-        How many Discrete actions there are, and the first of them, once that is known.
-    policy : policy or None
-        Whose trials they are; None where nobody said.
-    loop : UserLoop
-        The user's own loop.
-
-    Notes
-    -----
-    Whatever raises `InvalidInputError` has changed nothing.
+    Threads may share it: one at a time changes it. A call that raises `InvalidInputError` has
+    changed nothing. ``encoding`` is None until the space of observations
+    is known, and ``actions`` are how many Discrete actions there are, and the first of them, once
+    that is known.
     """
 
     def __init__(
@@ -112,7 +282,7 @@ class TrialStore:
 
     @property
     def policy(self) -> Policy | None:
-        """The policy whose trials there are; None where nobody said."""
+        """The policy of the trials; None if nobody said which."""
         return None if self._stated is None else self._stated.policy
 
     @property
@@ -177,7 +347,7 @@ class TrialStore:
         batched: bool | None,
         is_same_policy: bool,
     ) -> None:
-        """Tell what the user's loop observes; see `SeminormLSTDAgent.attach`."""
+        """Tell whose observations the user's loop has; see `SeminormLSTDAgent.attach`."""
         if not isinstance(env, gym.Env | VectorEnv):
             raise InvalidInputError(f"env must be an Env or a VectorEnv; got {env!r}")
         observation_space, action_space = single_spaces(env)
@@ -211,8 +381,14 @@ class TrialStore:
             with self._lock:
                 self._add_kept(data)
         else:
+            for name in ("n_states", "n_trials", "transition_counts", "reward_sums"):
+                if not hasattr(data, name):
+                    raise InvalidInputError(
+                        "add() takes TransitionCounts, KeptTrials or another agent; got "
+                        f"{data!r}, which has no {name}"
+                    )
             with self._lock:
-                self._add_counts(_counts_of(data))
+                self._add_counts(TransitionCounts.of(data))
 
     def _add_kept(self, trials: KeptTrials) -> None:
         encoding = self._encoding_of(None)
@@ -226,6 +402,12 @@ class TrialStore:
             actions = max(1, int(trials.actions.max()) + 1), 0
         self._add_waiting()
         self._batches.check_t_max(trials.t_max)
+        self._add_whole(encoding, trials, actions)
+
+    def _add_whole(
+        self, encoding: Encoding, trials: KeptTrials, actions: tuple[int, int] | None
+    ) -> None:
+        """Add encoded trials."""
         recording = Recording(encoding, self.n_batches, actions[0] if actions else 0)
         how = self._batches.n_trials, self.n_stored_trials
         self._batches.add(recording.portion_of(trials, *how))
@@ -273,10 +455,8 @@ class TrialStore:
             numbers = action_numbers(trials, self.actions, policy)
             found = encoded_trials(encoding, trials, t_max, self._batches.t_max, numbers)
             self._batches.check_t_max(found.t_max)
-            recording = Recording(encoding, self.n_batches, numbers[0] if numbers else 0)
-            how = self._batches.n_trials, self.n_stored_trials
-            self._batches.add(recording.portion_of(found, *how))
-            self.encoding, self._stated, self.actions = encoding, stated, numbers
+            self._add_whole(encoding, found, numbers)
+            self._stated = stated
 
     def merge(self, other: TrialStore) -> None:
         """Add the trials of another agent's store; see `SeminormLSTDAgent.merge`."""
@@ -312,20 +492,7 @@ class TrialStore:
         policy: NDArray[Any] | None,
         trials: CountedTrials | KeptTrials | None,
     ) -> None:
-        """Take what another store held, such as a file does, into one without trials.
-
-        Parameters
-        ----------
-        space, actions, policy
-            Of the encoding, and as the attributes.
-        trials : CountedTrials or KeptTrials, optional
-            All of its trials, checked.
-
-        Raises
-        ------
-        InvalidInputError
-            If they do not belong together.
-        """
+        """Take what a file holds of another store into one without trials, checked."""
         if space is None:
             if any(each is not None for each in (actions, policy, trials)):
                 raise InvalidInputError("there are trials or actions, of no observation space")
@@ -348,15 +515,15 @@ class TrialStore:
             if len(trials.n_by_batch) != self.n_batches:
                 raise InvalidInputError(f"there are not {self.n_batches} batches of trials")
             n_actions = 0 if actions is None else actions[0]
-            if any(each and each.n_actions != n_actions for each in trials.taken or ()):
+            if trials.taken is not None and trials.taken.n_actions != n_actions:
                 raise InvalidInputError(f"there are not {n_actions} actions in the counts of them")
             self._batches.add(trials)
             self._add_waiting()
 
     def _encoding_of(self, space: gym.Space[Any] | None) -> Encoding:
-        """Return the encoding of an observation space, which must be that of all trials.
+        """Return the encoding of an observation space, which all trials must share.
 
-        Without a space it is what is known, or what a table, of one row a state, implies.
+        Without a space it is the known one, or the one that a table with a row a state implies.
         """
         if self.encoding is not None:
             if space not in (None, self.encoding.space):
@@ -382,14 +549,14 @@ class TrialStore:
         return self.encoding
 
     def _check_policy(self, policy: Policy, is_same: bool) -> StatedPolicy:
-        """Return the policy of trials to come, or raise unless it is that of the trials so far."""
+        """Return the policy of trials to come, or raise unless earlier trials have the same one."""
         stated = StatedPolicy.of(policy)
         if self._stated is not None and not is_same and self.n_trials:
             stated.check_same(self._stated)
         return stated
 
     def _add_waiting(self) -> None:
-        """Add up trials that wait, and measure what features are standardized by."""
+        """Add up trials that wait, and measure standardized features."""
         self.loop.flush()
         if self.encoding is None:
             return
@@ -413,17 +580,6 @@ class Lock:
 
     def __reduce__(self) -> tuple[type[Lock], tuple[()]]:
         return Lock, ()
-
-
-def _counts_of(data: CountsLike) -> TransitionCounts:
-    """Return somebody's counts as such, or raise `InvalidInputError` if they are none."""
-    for name in ("n_states", "n_trials", "transition_counts", "reward_sums"):
-        if not hasattr(data, name):
-            raise InvalidInputError(
-                "add() takes TransitionCounts, KeptTrials or another agent; got "
-                f"{data!r}, which has no {name}"
-            )
-    return TransitionCounts.of(data)
 
 
 def _check_same_kind(mine: Encoding, theirs: Encoding) -> None:

@@ -1,14 +1,20 @@
-"""Independent tasks on any `concurrent.futures.Executor`, with retries.
+"""Collection in shards, and independent tasks on any `concurrent.futures.Executor`.
 
-A task is a function of one picklable argument. Results come as they finish. A task whose worker
-died is run again; one that raises an error of its own is not, since it would raise it again.
-Tasks are handed out a few at a time, so there may be any number of them.
+A *shard* is a number of trials of an environment that a worker makes for itself, with a seed
+spawned from the collection's seed. A shard depends on nothing else, and shards are added up in
+their order. So the result is the same for any number of workers, even if some of them died.
+
+Shards are *tasks*: a task is a function of one picklable argument. Results come as they finish. A
+task whose worker died is run again; a task that raises an error is not, since it would raise it
+again. Tasks are handed out a few at a time, so there may be any number of them.
 """
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
 import os
+import pickle
 import signal
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -20,45 +26,226 @@ from concurrent.futures import (
     ProcessPoolExecutor,
     wait,
 )
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
+from dataclasses import replace
+from functools import partial
+from importlib import import_module
 from itertools import chain
 from multiprocessing.connection import Connection
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
-from lstd_agent.errors import EvaluationError, MissingDependencyError, check_integer
+import gymnasium as gym
+import numpy as np
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.vector import VectorEnv
+
+from lstd_agent.errors import (
+    EvaluationError,
+    InvalidInputError,
+    MissingDependencyError,
+    check_integer,
+)
+from lstd_agent.progress import progress_bar
+from lstd_agent.trials.collect import (
+    AnyEnv,
+    Keep,
+    Request,
+    collect_rounds,
+    single_spaces,
+    split_seed,
+)
+from lstd_agent.trials.policies import Policy, make_actor
+from lstd_agent.trials.recording import Portion, Recording
+from lstd_agent.trials.spaces import as_batch
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
+EnvSource: TypeAlias = str | Callable[[], AnyEnv]
+"""An environment's id, ``"module:id"`` where a module registers it, or what makes one."""
+
 MAX_RETRIES = 3
+
+# Trials of a shard, at most; fewer if that makes this many shards.
+_MAX_TRIALS = 50_000
+_SHARDS = 20
+
+# Copies of an environment that step together, at most.
+_MAX_COPIES = 25_000
 
 # Tasks handed to an executor of unknown size, running or waiting.
 _MIN_SUBMITTED = 64
 
 _INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 
+# Parameters of glibc's mallopt.
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+
 
 class WorkerError(EvaluationError, RuntimeError):
     """Workers died more often than tasks are retried."""
 
 
+_Shard: TypeAlias = tuple[int, EnvSource | EnvSpec, Recording, Policy, Request]
+"""What a worker is sent, with the number of the shard."""
+
+_Outcome: TypeAlias = tuple[int, Portion | None, BaseException | None]
+"""A shard's number, its finished trials, if any, and the error that ended it early."""
+
+
+def collect_shards(
+    env: EnvSource, recording: Recording, policy: Policy, keep: Keep, request: Request
+) -> None:
+    """Run trials on workers and hand over each shard's trials, in the order of the shards.
+
+    If an error or an interrupt ends the collection early, the trials of all shards that have
+    finished by then are handed over. What a seed gives depends on the size of shards.
+    """
+    with closing(make_env(env, 1)) as sample:
+        make_actor(policy, *single_spaces(sample), request.batched)
+        observation, _ = sample.reset(seed=split_seed(request.seed or 0)[0])
+        single = not isinstance(sample, VectorEnv)
+        encoding = recording.encoding
+        encoding.check_features(encoding.encode(as_batch(observation) if single else observation))
+    source: EnvSource | EnvSpec = env
+    if isinstance(env, str):
+        # A worker need not have registered the id. What only this process can make stays an id.
+        spec = _find_spec(env)
+        source = env if callable(spec.entry_point) else spec
+    slim = recording.without_features()
+    if request.executor is None and request.workers > 1:
+        try:
+            pickle.dumps((source, slim, policy))
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            raise InvalidInputError(
+                "workers are sent the environment, the policy and the features by pickle, which "
+                f"fails: {error}. Define functions at the top level of a module, not as lambdas "
+                "or inside of functions"
+            ) from error
+    shards: Iterator[_Shard] = (
+        (number, source, slim, policy, own) for number, own in enumerate(_requests(request))
+    )
+    early: dict[int, Portion] = {}
+    unclaimed: list[_Outcome] = []
+    following = 0
+    how: dict[str, Any] = {"workers": request.workers, "executor": request.executor}
+    results = run_tasks(_collect_shard, shards, unclaimed=unclaimed, **how)
+    try:
+        with progress_bar(request.n_steps, "step", request.progress, scale=True) as bar:
+            for number, finished, broken_by in results:
+                if finished is not None:
+                    bar.update(finished.n_trials * (request.t_max + 1))
+                    early[number] = finished
+                if broken_by is not None:
+                    raise broken_by
+                # Sums of rewards depend on the order of addition in their last digit.
+                while following in early:
+                    keep(early.pop(following))
+                    following += 1
+    finally:
+        results.close()
+        early.update({n: finished for n, finished, _ in unclaimed if finished is not None})
+        for number in sorted(early):
+            keep(early[number])
+
+
+def _requests(request: Request) -> Iterator[Request]:
+    """Yield what is asked of each shard, with a seed of its own."""
+    size = request.shard_size or min(_MAX_TRIALS, -(-request.n_trials // _SHARDS))
+    entropy = np.random.SeedSequence(request.seed).entropy
+    quiet = replace(request, progress=False, executor=None)
+    for number, piece in enumerate(quiet.pieces(size)):
+        # The same sequence as by spawn(), without the sequences before it.
+        spawned = np.random.SeedSequence(entropy, spawn_key=(number,))
+        yield replace(piece, seed=int(spawned.generate_state(1, np.uint64)[0]))
+
+
+def _find_spec(env_id: str) -> EnvSpec:
+    module, _, name = env_id.rpartition(":")
+    if module:
+        import_module(module)
+    return gym.spec(name)
+
+
+def _collect_shard(shard: _Shard) -> _Outcome:
+    """Run a shard's trials; an error leaves those that were finished before it."""
+    number, source, recording, policy, request = shard
+    rounds: list[Any] = []
+
+    def keep(finished: Portion) -> None:
+        rounds[:] = [rounds[0] + finished if rounds else finished]
+
+    if "MALLOC_TRIM_THRESHOLD_" in os.environ:
+        # Dask's workers start with a small threshold: the C library then asks the system anew for
+        # each large array, which takes longer than a step of the environment.
+        with suppress(OSError, AttributeError):  # another C library
+            mallopt = ctypes.CDLL(None).mallopt
+            mallopt(_TRIM_THRESHOLD, 2**28)
+            mallopt(_MMAP_THRESHOLD, 2**25)
+    error: BaseException | None = None
+    try:
+        with closing(make_env(source, request.n_trials)) as env:
+            collect_rounds(env, recording, policy, keep, request)
+    except (Exception, KeyboardInterrupt) as raised:
+        error = raised
+        try:
+            pickle.loads(pickle.dumps(error))
+        except Exception:  # whatever somebody's own class of errors does when it is pickled
+            error = WorkerError(f"{type(raised).__name__} in a shard: {raised}")
+    return number, rounds[0] if rounds else None, error
+
+
+def spaces_of(env: AnyEnv | EnvSource) -> tuple[gym.Space[Any], gym.Space[Any]]:
+    """Return the spaces of observations and actions of an environment, or of one to be made."""
+    if isinstance(env, gym.Env | VectorEnv):
+        return single_spaces(env)
+    with closing(make_env(env, 1)) as sample:
+        return single_spaces(sample)
+
+
+def runner_of(env: AnyEnv | EnvSource, request: Request) -> Callable[..., None]:
+    """Return what runs trials: in an environment, which workers cannot share, or in their own."""
+    if not isinstance(env, gym.Env | VectorEnv):
+        return partial(collect_shards, env)
+    if request.workers != 1 or request.executor is not None or request.shard_size is not None:
+        raise InvalidInputError(
+            "workers make their own environments: pass an id, or a function that makes "
+            f"an environment, instead of {env}"
+        )
+    return partial(collect_rounds, env)
+
+
+def make_env(source: EnvSource | EnvSpec, n_trials: int) -> AnyEnv:
+    """Make an environment for so many trials: a vector environment, if its id has an own one."""
+    if callable(source):
+        env = source()
+        if not isinstance(env, gym.Env | VectorEnv):
+            raise InvalidInputError(
+                f"a function given as env must return an Env or a VectorEnv; got {env!r}"
+            )
+        return env
+    if isinstance(source, str):
+        source = _find_spec(source)
+    if hasattr(source, "num_envs") and hasattr(source, "step_async"):
+        raise InvalidInputError(
+            f"{type(source).__name__} is a vector environment of Stable-Baselines3, which resets "
+            "its copies by itself and hides what they observed last: make a "
+            "gymnasium.vector.SyncVectorEnv of the same functions"
+        )
+    if not isinstance(source, EnvSpec):
+        raise InvalidInputError(
+            f"env must be an Env, a VectorEnv, an id or a function that makes one; got {source!r}"
+        )
+    if source.vector_entry_point is None:
+        return gym.make(source)
+    return gym.make_vec(source, num_envs=min(n_trials, _MAX_COPIES))
+
+
 @contextmanager
 def open_executor(dask_address: str | None) -> Iterator[Executor | None]:
-    """Connect to a `dask.distributed` scheduler for as long as the context lasts.
+    """Yield an executor of a `dask.distributed` scheduler, such as ``"tcp://host:8786"``.
 
-    Parameters
-    ----------
-    dask_address : str or None
-        Such as ``"tcp://host:8786"``; None gives None, which `run_tasks` takes as well.
-
-    Yields
-    ------
-    Executor or None
-
-    Raises
-    ------
-    MissingDependencyError
-        If ``distributed`` is not installed.
+    Without an address yield None: `run_tasks` takes either.
     """
     if dask_address is None:
         yield None
@@ -83,31 +270,13 @@ def run_tasks(
 ) -> Generator[Result, None, None]:
     """Run the function on every task and yield results in the order they finish.
 
-    Parameters
-    ----------
-    function : callable
-        Importable by name, so that workers can find it.
-    tasks : iterable
-        Drawn as workers become free.
-    workers : int
-        Number of processes to start; with 1 the tasks run here, one after the other. With an
-        executor: how many workers it has, if more than 32, so that none of them is idle.
-    executor : Executor, optional
-        Any executor to use instead: of `dask.distributed` (``Client.get_executor()``), of
-        `mpi4py.futures`, or a pool of your own.
-    unclaimed : list, optional
-        Gets the results that are there, but not yielded yet, when an interrupt, an error or
-        ``close()`` ends the work early.
-
-    Yields
-    ------
-    result
-        One for each task.
-
-    Raises
-    ------
-    WorkerError
-        If the worker of one task dies more than three times, or the given executor breaks.
+    Workers find the function by its name, and tasks are drawn as workers become free. One worker
+    is this process; several are processes of their own. With an executor, such as that of
+    `dask.distributed` (``Client.get_executor()``) or `mpi4py.futures`, tasks run there: give
+    ``workers`` if it has more than 32, so that all of them are busy. If an interrupt, an
+    error or ``close()`` ends the work early, ``unclaimed`` gets the results that were not yielded.
+    A `WorkerError` says that the worker of one task died more than three times, or that the given
+    executor broke.
     """
     workers = check_integer("workers", workers, 1)
     if workers == 1 and executor is None:
@@ -165,8 +334,8 @@ def _pool(workers: int) -> Iterator[Executor]:
 def _end_with_parent(watched: Connection) -> None:
     """Have this worker end as soon as the other end of the pipe is closed, or its process gone.
 
-    A killed parent tells its workers nothing, and they would wait for tasks for ever. Ctrl-C, which
-    a terminal sends to all of them, is the parent's to answer.
+    A killed parent tells its workers nothing: they would wait for tasks for ever. A terminal sends
+    Ctrl-C to all processes, and the parent answers it.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(signal, "pthread_sigmask"):
@@ -184,9 +353,10 @@ def _end_with_parent(watched: Connection) -> None:
 def _uninterrupted(workers_too: bool) -> Iterator[None]:
     """Have Ctrl-C and SIGTERM wait meanwhile; only a main thread is interrupted by them.
 
-    A process that is left half started knows no pool, and fails with a traceback of its own. So
-    does one that is interrupted while it imports: it inherits blocked signals, up to
-    `_end_with_parent`. To block them is not enough here, since another thread may take them.
+    The pool does not know a process that is half started, and a worker that is interrupted while
+    it imports fails with a traceback. So a new worker inherits blocked signals, and
+    `_end_with_parent` unblocks them. Here blocking is not enough: another thread may take a
+    signal.
     """
     came: list[int] = []
     before: dict[signal.Signals, Any] = {}
@@ -216,10 +386,9 @@ def _run_until_broken(
 ) -> Generator[Result, None, list[tuple[Task, int]]]:
     """Yield the results of tasks, each with how often a worker died on it.
 
-    Returns the tasks that were lost because the executor broke; the others are still to be
-    drawn from ``attempts``. Work that ends early cancels what has not begun, unless the executor
-    is our own and ends with it: a process pool that breaks complains of tasks that somebody else
-    has cancelled.
+    Returns the tasks that were lost because the executor broke; ``attempts`` still has later ones.
+    Work that ends early cancels tasks that have not begun, but not in our own pool: a process
+    pool that breaks complains of tasks that somebody else has cancelled.
     """
     running: dict[Future[Result], tuple[Task, int]] = {}
     lost: list[tuple[Task, int]] = []

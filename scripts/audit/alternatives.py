@@ -14,7 +14,6 @@ returns     mean return of trials from one start, less that of trials from the o
 from __future__ import annotations
 
 import argparse
-import inspect
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -172,9 +171,7 @@ def answers(task: Task, seed: int) -> tuple[dict[str, float], bool]:
         warnings.simplefilter("always")
         agent = fitted(task, seed)
     found = {"default": agent.compare(*task.sides, 0).difference}
-    if "by" in inspect.signature(agent.compare).parameters:
-        by: Any = agent.compare
-        found["by returns"] = by(*task.sides, 0, by="returns").difference
+    found["by returns"] = agent.compare(*task.sides, 0, by="returns").difference
     found |= {name: method(task) for name, method in ALTERNATIVES.items()}
     return found, any(issubclass(each.category, FitWarning) for each in caught)
 

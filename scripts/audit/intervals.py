@@ -2,8 +2,8 @@
 
     PYTHONPATH=. python scripts/audit/intervals.py --repetitions 100
 
-An interval is the estimate and Student's t at one degree of freedom less than there are batches
-times its error, or the comparison's own ``interval`` if it has one. The target is 90 to 99 %.
+An interval is the estimate ± its error times Student's t, with one degree of freedom less than
+there are batches; a comparison has an ``interval`` of its own. The target is 90 to 99 %.
 """
 
 from __future__ import annotations

@@ -136,7 +136,7 @@ class Finite:
         seen = np.zeros((S, S), dtype=bool)
         seen[states[:, :-1][has] % S, states[:, 1:][has] % S] = True
         seen[~seen.any(axis=1)] = True  # nothing is known of a state that no trial left
-        copies = np.isin(np.arange(m * S), states[:, :-1][has]).reshape(m, S)
+        copies = np.reshape(np.isin(np.arange(m * S), states[:, :-1][has]), (m, S))
         copies[:, ~copies.any(axis=0)] = True
         P = np.where(np.tile(seen, (m, m)) & copies.ravel(), self.P, 0.0)
         P = np.where(P.any(axis=1)[:, None], P, self.P)
@@ -282,10 +282,9 @@ def start_bias(model: Model) -> float:
 
 
 def mixing_time(model: Model, share: float = 0.05, most: int = 400) -> int:
-    """Return the first h from which on states differ by at most a share of what they did.
+    """Return the first h with max v_h - min v_h <= share (max v_0 - min v_0).
 
-    Of what is still to come: max v_h - min v_h <= share (max v_0 - min v_0), over the states that
-    trials may come to (of a Gaussian process, its starts).
+    Over the states that trials may come to; of a Gaussian process, over its starts.
     """
     at_first = np.ptp(model.values(model.reached))
     for h in range(1, most):

@@ -88,13 +88,13 @@ def fitted(task: Task, seed: int) -> SeminormLSTDAgent:
 
 
 def ask(task: Task, seed: int) -> dict[str, tuple[float, float]]:
-    """Return estimates and their errors, NaN where the agent offers none."""
+    """Return estimates and their errors."""
     agent = fitted(task, seed)
     a, b = (np.append(side, 0.0) if task.plan.clock else side for side in task.sides)
     compared = agent.compare(a, b, None if task.plan.one_start else 0)
     return {
-        "gain": (agent.gain_, getattr(agent, "gain_error_", np.nan)),
-        "start_bias": (agent.start_bias_, getattr(agent, "start_bias_error_", np.nan)),
+        "gain": (agent.gain_, agent.gain_error_),
+        "start_bias": (agent.start_bias_, agent.start_bias_error_),
         "difference": (compared.difference, compared.standard_error),
     }
 
@@ -144,24 +144,17 @@ def suffices(task: Task, span: float) -> bool:
 def show(outcome: Outcome) -> str:
     """Return everything about one fit."""
     task = draw(outcome.kind, outcome.seed)
-    mixes = mixing_time(task.plan.model)
-    lines = [
-        f"{outcome.name}  {outcome.verdict}, {outcome.seconds:.1f} s",
-        f"{len(task.lengths)} trials, t_max {task.t_max}, mixing time {mixes}, {task.options}",
-        f"features {task.features}",
-        f"span {outcome.span:.4g}, limit {outcome.limit:.4g}, sides {task.sides}",
-        f"health {outcome.health}, features suffice: {outcome.suffices}",
-    ]
-    for name, each in outcome.answers.items():
-        errors = (each.estimate - each.truth) / each.error if each.error else np.nan
-        share = (each.estimate - each.truth) / outcome.span
-        lines.append(
-            f"{name:10s} {each.estimate:12.5g} ± {each.error:<9.3g} true {each.truth:12.5g} "
-            f"(as seen {each.seen:.5g}): {errors:+.1f} errors, {share:+.1%} of the span"
-        )
-    lines.append("returns    {:12.5g} ± {:.3g}".format(*outcome.returns))
-    lines += [f"warning: {text}" for text in outcome.warnings + outcome.others]
-    return "\n".join([*lines, outcome.raised, outcome.crash]).rstrip()
+    facts = {
+        "verdict": outcome.verdict,
+        "trials": len(task.lengths),
+        "t_max": task.t_max,
+        "mixing time": mixing_time(task.plan.model),
+        "features": task.features,
+        "options": task.options,
+        "sides": task.sides,
+        **asdict(outcome),
+    }
+    return "\n".join(f"{name:12s} {value}" for name, value in facts.items())
 
 
 def main(argv: Sequence[str] | None = None) -> int:

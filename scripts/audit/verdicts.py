@@ -1,4 +1,4 @@
-"""What comes of a fit, and what is said of it: silent misses, false alarms, and the rest.
+"""The verdict on a fit: right, a silent miss, a false alarm, or another one of `VERDICTS`.
 
 A fit answers three questions: the gain times the length of a trial, the start's bias, and the
 difference of the values of two starts. *Limit*: 2 % (counts) or 10 % (vectors) of the span of the

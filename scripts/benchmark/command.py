@@ -1,7 +1,7 @@
 """Speed and memory as ratios, each measured against its yardstick in the same run.
 
 A ratio of times is the median over interleaved pairs of measurements, shown with the smallest
-and the largest: what else the machine does meanwhile slows both down. Memory is a process's
+and the largest: other work of the machine slows both down. Memory is a process's
 peak, measured in a process of its own. Competitors that are not installed are named and left
 out. Ratios are "ours / yardstick" for costs, and exponents where a row says how a cost grows.
 """
@@ -18,21 +18,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from benchmark import evaluator, model, processes, stepping
-from benchmark.timing import Row, Setting, Skipped, need
-from lstd_agent.commands.arguments import add_quiet_argument, new_parser
+from benchmark import evaluator, model, optimal, processes, stepping
+from benchmark.timing import Row, Setting, Skipped
 from lstd_agent.commands.outputs import check_writable, write_files
-from lstd_agent.commands.running import at_least, run
+from lstd_agent.commands.running import add_quiet_argument, at_least, new_parser, run
 from lstd_agent.progress import progress_bar
 from lstd_agent.results import installed_version, provenance
 
 THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "NUMBA_NUM_THREADS")
 PACKAGES = ("numpy", "scipy", "gymnasium", "unichain-gym", "envpool", "quantecon", "distributed")
-
-
-def optimal(setting: Setting) -> Iterator[Row]:
-    """Compare optimal policies with QuantEcon's: rows of `benchmark.optimal`, if it is there."""
-    yield from need("benchmark.optimal").rows(setting)
 
 
 GROUPS: dict[str, Callable[[Setting], Iterator[Row]]] = {
@@ -47,7 +41,7 @@ GROUPS: dict[str, Callable[[Setting], Iterator[Row]]] = {
     "improvement": evaluator.improvement,
     "jobs": evaluator.jobs,
     "exact": model.exact,
-    "optimal": optimal,
+    "optimal": optimal.optimal,
     "growth": model.growth_group,
     "imports": processes.imports,
     "memory": processes.memory,
@@ -88,13 +82,8 @@ def command_line(prog: str | None) -> argparse.ArgumentParser:
         help=f"rows of these groups, among {', '.join(GROUPS)} (all)",
     )
     parser.add_argument("--repeats", type=at_least(1), default=5, help="measurements of a row (5)")
-    parser.add_argument(
-        "--json",
-        type=Path,
-        default=Path("benchmark.json"),
-        metavar="FILE",
-        help="where to write the figures (benchmark.json)",
-    )
+    told = "where to write the figures (benchmark.json)"
+    parser.add_argument("--json", type=Path, default=Path("benchmark.json"), help=told)
     add_quiet_argument(parser)
     parser.add_argument("--probe", nargs="+", help=argparse.SUPPRESS)
     return parser

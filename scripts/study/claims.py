@@ -35,11 +35,8 @@ N_RESAMPLES, CONFIDENCE = 1_000, 0.95
 # Resamples of fewer seeds hardly differ.
 FEWEST_SEEDS = 5
 
-SINGLE, TWO, MOST = (
-    ("buw", "p01"),
-    ("p02tv", "p02ot", "p02md"),
-    ("paxtv", "paxot", "paxmd"),
-)
+SINGLE = ("buw", "p01")
+TWO, MOST = ("p02tv", "p02ot", "p02md"), ("paxtv", "paxot", "paxmd")
 _ALL = ("buw", "p01", "p02am", *TWO, *MOST, "pinf")
 
 # Relative: two means this close are the same number.
@@ -61,18 +58,8 @@ Items = Mapping[str, BoolArray]
 class Claim:
     """A sentence of the paper, its criterion, and what our rows and the paper's tables say.
 
-    Attributes
-    ----------
-    label, section, meaning, test : str
-        Where the paper says it, what it means, and what an item must fulfil.
-    verdict : str
-        `CONFIRMED`, `REFUTED` or `UNDECIDED`.
-    support : float
-        The share of resamples of the seeds in which the claim holds.
-    items : dict of str to bool
-        Whether each item agrees, on the means over all seeds.
-    in_paper : list of bool, optional
-        Whether each item agrees in the paper's own tables.
+    ``support`` is the share of resamples of the seeds in which the claim holds. ``items`` and
+    ``in_paper`` say whether each item agrees, on our means and in the paper's own tables.
     """
 
     label: str
@@ -93,10 +80,7 @@ class Claim:
 def judge(rows: Sequence[Row], criteria: Sequence[tuple[Any, ...]], **fields: Any) -> list[Claim]:
     """Judge claims on the means over seeds of rows, and on bootstrap resamples of the seeds.
 
-    Raises
-    ------
-    InvalidInputError
-        Unless all cells have the same seeds, which are resampled together.
+    All cells must have the same seeds, which are resampled together.
     """
     key = fields["key"]
     frame = pd.DataFrame(rows).melt([*key, "seed"], list(METRICS), var_name="metric")

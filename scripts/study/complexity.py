@@ -35,11 +35,7 @@ ENVIRONMENTS = (*FINDING, *CHECKING)
 RHOS = (0.33, 0.19)  # two of the paper's
 STEPWISE = "stepwise"
 WANTED = ("1", "2", "4", "8", "16", "32", STEPWISE)
-BACKUPS: dict[str, Any] = {
-    "one step": "one_step",
-    "λ = 0.9": LambdaReturn(0.9),
-    "model": "model",
-}
+BACKUPS: dict[str, Any] = {"one step": "one_step", "λ = 0.9": LambdaReturn(0.9), "model": "model"}
 
 # Targets of several steps take a hundred times as long as others: few neighbourhoods have them.
 _WITH_LAMBDA = ("1", "2", "8")
@@ -74,30 +70,16 @@ def complexity_rows(task: Task) -> list[Row]:
         }
         limits: dict[str, float] = {}
         for wanted, backup in COMBINATIONS:
-            found = sampled.values(
-                sampled.fit(
-                    n_anchors=None,
-                    anchors=anchors[wanted],
-                    rcond=task.settings.rcond,
-                    backup=BACKUPS[backup],
-                )
-            )
+            options = {"backup": BACKUPS[backup], "rcond": task.settings.rcond}
+            agent = sampled.fit(n_anchors=None, anchors=anchors[wanted], **options)
+            found = sampled.values(agent)
             if wanted not in limits:  # it does not depend on the backup
                 limits[wanted] = sampled.errors.limit(found)
-            rows.append(
-                {
-                    "env": task.env,
-                    "rho": sampled.regime.rho,
-                    "seed": task.seed,
-                    "n_trials": n_trials,
-                    "wanted": wanted,
-                    "backup": backup,
-                    "n_features": sampled.regime.n_features,
-                    "n_anchors": len(found.anchors),
-                    "error": sampled.total_rems(found) / of_constant,
-                    "limit": limits[wanted] / of_constant,
-                }
-            )
+            row = {"env": task.env, "rho": sampled.regime.rho, "seed": task.seed}
+            row |= {"n_trials": n_trials, "wanted": wanted, "backup": backup}
+            row |= {"n_features": sampled.regime.n_features, "n_anchors": len(found.anchors)}
+            row |= {"error": sampled.total_rems(found) / of_constant}
+            rows.append({**row, "limit": limits[wanted] / of_constant})
     return rows
 
 

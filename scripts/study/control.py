@@ -3,7 +3,7 @@
 Each method gets so many transitions, in trials from the starts. Its greedy policy is compared with
 the exact optimum of the model: in the gain; if that is optimal, in the mean bias of the start, as a
 share of the span of the optimal bias; and in the share of transient states with a bias-optimal
-action. A policy without the optimal gain has no shortfall of the start, since it loses for ever.
+action. Without the optimal gain there is no shortfall of the start: a policy loses at every step.
 
 Learners start over with each trial, as the evaluator's trials do. One method learns in one run, as
 is usual in tasks that never end. It sees transient states once and learns nothing there.
@@ -22,7 +22,7 @@ import numpy as np
 from lstd_agent import PolicyIteration
 from lstd_agent.arrays import IntArray
 from lstd_agent.results import How, Row
-from study.q_learning import QLearning, Rule
+from study.q_learning import Rule, learn
 from study.store import open_store
 from unichain_gym import TabularMDP, TabularVectorEnv, make_mdp
 
@@ -76,7 +76,7 @@ def _q_learning(
     env = TabularVectorEnv(mdp, len(task.seeds))
     marks = task.settings.checkpoints
     last = t_max if starts_over else marks[-1]
-    tables = QLearning(rule).learn(env, marks, last, task.seeds[0])
+    tables = learn(rule, env, marks, last, task.seeds[0])
     for n, by_seed in zip(marks, tables.argmax(axis=3), strict=True):
         for seed, policy in zip(task.seeds, by_seed, strict=True):
             yield seed, n, policy
@@ -142,19 +142,10 @@ def control_rows(task: ControlTask) -> list[Row]:
         is_optimal = bool(best_gain - gain <= EQUAL * abs(best_gain) + _ROUNDING)
         shortfall = (best_start - float(start @ chain.bias)) / span if is_optimal else None
         right = optimum.optimal_actions[transient, policy[transient]]
-        rows.append(
-            {
-                "env": task.env,
-                "seed": seed,
-                "method": task.method,
-                "n_samples": n_samples,
-                "gain": gain,
-                "optimal_gain": best_gain,
-                "is_gain_optimal": is_optimal,
-                "start_shortfall": shortfall,
-                "transient_right": float(right.mean()) if right.size else None,
-            }
-        )
+        row = {"env": task.env, "seed": seed, "method": task.method, "n_samples": n_samples}
+        row |= {"gain": gain, "optimal_gain": best_gain, "is_gain_optimal": is_optimal}
+        row |= {"start_shortfall": shortfall}
+        rows.append({**row, "transient_right": float(right.mean()) if right.size else None})
     return rows
 
 

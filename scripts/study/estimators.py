@@ -28,12 +28,7 @@ from lstd_agent.baselines import (
     monte_carlo,
 )
 from lstd_agent.errors import EvaluationError
-from lstd_agent.problems import (
-    ENVIRONMENTS,
-    PiecewiseValues,
-    population_counts,
-    random_problem,
-)
+from lstd_agent.problems import ENVIRONMENTS, PiecewiseValues, population_counts, random_problem
 from lstd_agent.results import How, Row
 from study.sampled import SampledRegime, rows_by_regime, sampled_regimes
 from study.store import Task
@@ -116,16 +111,9 @@ def estimator_rows(task: Task) -> list[Row]:
             }
             limit = sampled.errors.limit(ours[DEFAULTS])
             errors = {name: sampled.total_rems(found) for name, found in ours.items()} | alone
+            row = {"env": task.env, "rho": sampled.regime.rho, "seed": task.seed, "scheme": scheme}
             rows += [
-                {
-                    "env": task.env,
-                    "rho": sampled.regime.rho,
-                    "seed": task.seed,
-                    "scheme": scheme,
-                    "estimator": estimator,
-                    "total_rems": error,
-                    "limit": limit,
-                }
+                {**row, "estimator": estimator, "total_rems": error, "limit": limit}
                 for estimator, error in errors.items()
             ]
     return rows
@@ -139,9 +127,8 @@ def baseline_errors(sampled: SampledRegime) -> dict[str, float]:
 
     def total_rems(values: FloatArray) -> float:
         relative = np.nan_to_num(values - values[main])
-        return sampled.total_rems(
-            PiecewiseValues(np.zeros(1, dtype=np.int64), relative[None], main)
-        )
+        found = PiecewiseValues(np.zeros(1, dtype=np.int64), relative[None], main)
+        return sampled.total_rems(found)
 
     return {
         name: min(map(total_rems, values(counts, F, gain))) for name, values in BASELINES.items()

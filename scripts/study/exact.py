@@ -44,19 +44,10 @@ def exact_rows(task: Task) -> list[Row]:
         errors = StepwiseErrors(chain, features, schemes.distributions, task.settings.rcond)
         for name in names:
             found = schemes.fit(name, features, regime.n_anchors_max, **asdict(task.settings))
-            rows.append(
-                {
-                    "env": task.env,
-                    "rho": regime.rho,
-                    "seed": task.seed,
-                    "scheme": name,
-                    "n_features": regime.n_features,
-                    "n_anchors": len(found.anchors),
-                    "t_max": schemes.t_max,
-                    "main_reference": found.main,
-                    **errors.totals(found),
-                }
-            )
+            row = {"env": task.env, "rho": regime.rho, "seed": task.seed, "scheme": name}
+            row |= {"n_features": regime.n_features, "n_anchors": len(found.anchors)}
+            row |= {"t_max": schemes.t_max, "main_reference": found.main}
+            rows.append({**row, **errors.totals(found)})
     return rows
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
+from scipy import sparse
 
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import check_choice
@@ -24,10 +25,9 @@ from lstd_agent.system.distances import (
     optimal_transport,
     total_variation,
 )
-from lstd_agent.system.linked import solve_alone
+from lstd_agent.system.linked import Solved, solve_alone
 from lstd_agent.system.neighborhoods import AnchorSearch
 from lstd_agent.system.references import neighborhoods_with_references
-from lstd_agent.system.solution import Solved
 from unichain_gym import MarkovChain
 
 SCHEMES = ("buw", "p01", "p02am", "p02tv", "p02ot", "p02md", "paxtv", "paxot", "paxmd", "pinf")
@@ -41,10 +41,7 @@ EXACT_RCOND = 1e-13
 class ExactSchemes:
     """Fits the schemes to one chain, for any features, and computes nothing twice.
 
-    Parameters
-    ----------
-    chain : MarkovChain
-        Followed for ten times its mixing time.
+    The chain is followed for ten times its mixing time.
     """
 
     def __init__(self, chain: MarkovChain) -> None:
@@ -129,7 +126,8 @@ class ExactSchemes:
         if metric == "md":
             squared = mean_discrepancy(self.distributions, Kernel()(features, features))
         elif metric == "tv":
-            squared = total_variation(self.distributions)
+            n_at = np.ones(len(self.distributions))
+            squared = total_variation(sparse.csr_array(self.distributions), n_at)
         else:
             squared = optimal_transport(self.distributions, self.chain.bisimulation_distance())
         search = AnchorSearch(until_settled(squared, self._settled), self.t_max)

@@ -14,9 +14,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from lstd_agent.commands.arguments import add_quiet_argument, add_size_arguments, new_parser
 from lstd_agent.commands.outputs import check_writable, rows_kept, write_files
-from lstd_agent.commands.running import run
+from lstd_agent.commands.running import add_quiet_argument, add_size_arguments, new_parser, run
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.figure_style import new_figure, picture
 from lstd_agent.problems import RHOS
@@ -278,13 +277,7 @@ def update(root: Path, args: argparse.Namespace) -> int:
 
 
 def replace_section(text: str, section: str) -> str:
-    """Return a text with a section between its markers.
-
-    Raises
-    ------
-    InvalidInputError
-        Unless each marker is there once, in their order.
-    """
+    """Return a text with a section between its markers, each of which must be there once."""
     if (text.count(BEGIN), text.count(END)) != (1, 1) or text.index(BEGIN) > text.index(END):
         raise InvalidInputError(
             f"docs/results.md must have the line {BEGIN.strip()} once and {END.strip()} once after "

@@ -55,21 +55,11 @@ def reference_rows(task: Task) -> list[Row]:
                     rcond=rcond,
                 )
                 found = sampled.values(agent)
-                rows.append(
-                    {
-                        "env": task.env,
-                        "rho": sampled.regime.rho,
-                        "seed": task.seed,
-                        "scheme": scheme,
-                        "calibration": calibration,
-                        "reference": rule,
-                        "backup": backup,
-                        "n_anchors": len(found.anchors),
-                        "main_reference": found.main,
-                        **sampled.errors.totals(found),
-                        "limit": sampled.errors.limit(found),
-                    }
-                )
+                row = {"env": task.env, "rho": sampled.regime.rho, "seed": task.seed}
+                row |= {"scheme": scheme, "calibration": calibration, "reference": rule}
+                row |= {"backup": backup, "n_anchors": len(found.anchors)}
+                row |= {"main_reference": found.main, **sampled.errors.totals(found)}
+                rows.append({**row, "limit": sampled.errors.limit(found)})
     return rows
 
 

@@ -1,9 +1,9 @@
 r"""What the study of sample complexity says: slopes, crossovers and a rule of thumb.
 
 The rule is :math:`K \le n / (c\, d)`, and never one for each timestep: each neighbourhood has d
-weights, and each weight wants c trials. c loses least in the environments `FINDING`; its losses in
-`CHECKING` are what the rule is worth. A *loss* is the error over the error of the best number of
-neighbourhoods tried, in the same case; losses are averaged geometrically.
+weights, and each weight wants c trials. c is the candidate that loses least in the environments
+`FINDING`. Its losses in `CHECKING` measure the rule. A *loss* is the error over the error of the
+best number of neighbourhoods tried, in the same case; losses are averaged geometrically.
 """
 
 from __future__ import annotations
@@ -31,14 +31,9 @@ Chooser = Callable[[int, int, Sequence[str]], str]
 
 @dataclass(frozen=True, eq=False)
 class Curves:
-    """Medians over seeds, by environment, ρ, number of trials and backup, and by wanted number.
+    """Medians over seeds: a row for each case (environment, ρ, number of trials and backup).
 
-    Attributes
-    ----------
-    error, limit : DataFrame
-        A row for each case, a column for each wanted number.
-    n_features : Series
-        By case.
+    Errors and limits have a column for each wanted number.
     """
 
     error: pd.DataFrame

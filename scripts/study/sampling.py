@@ -103,34 +103,19 @@ def sampling_rows(task: Task) -> list[Row]:
             for scheme in SCHEMES:
                 if (panel.n_features, samples.n_trials, scheme) not in task.missing:
                     continue
-                agent = SeminormLSTDAgent.paper(
-                    features,
-                    panel.n_anchors(scheme),
-                    distance=MMD(settings.estimator),
-                    gain=chain.gain,
-                    tail=settings.tail,
-                    reference=settings.reference,
-                    rcond=settings.rcond,
-                    n_stored_trials=settings.n_stored,
-                )
+                options = {"tail": settings.tail, "reference": settings.reference}
+                options |= {"rcond": settings.rcond, "n_stored_trials": settings.n_stored}
+                options |= {"gain": chain.gain, "distance": MMD(settings.estimator)}
+                agent = SeminormLSTDAgent.paper(features, panel.n_anchors(scheme), **options)
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", FitWarning)  # errors tell more
                     agent.merge(samples).fit()
                 found = PiecewiseValues.of(agent, chain.n_states)
-                rows.append(
-                    {
-                        "env": task.env,
-                        "rho": panel.rho,
-                        "n_features": panel.n_features,
-                        "seed": task.seed,
-                        "n_trials": samples.n_trials,
-                        "scheme": scheme,
-                        "n_anchors": len(found.anchors),
-                        "t_max": t_max,
-                        "total_repb": float(errors[panel].repb(found).sum()),
-                        "total_rems": float(errors[panel].rems(found).sum()),
-                    }
-                )
+                row = {"env": task.env, "rho": panel.rho, "n_features": panel.n_features}
+                row |= {"seed": task.seed, "n_trials": samples.n_trials, "scheme": scheme}
+                row |= {"n_anchors": len(found.anchors), "t_max": t_max}
+                row |= {"total_repb": float(errors[panel].repb(found).sum())}
+                rows.append({**row, "total_rems": float(errors[panel].rems(found).sum())})
     return rows
 
 

@@ -8,9 +8,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, get_args
 
-from lstd_agent.commands.arguments import add_run_arguments, new_parser, read_arguments, subset
 from lstd_agent.commands.outputs import put_results, rows_kept
-from lstd_agent.commands.running import MOST_TRIALS, at_least, run
+from lstd_agent.commands.running import (
+    MOST_TRIALS,
+    add_run_arguments,
+    at_least,
+    new_parser,
+    read_arguments,
+    run,
+    subset,
+)
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.figure_style import new_figure
 from lstd_agent.problems import ENVIRONMENTS, RHOS, regimes
@@ -40,24 +47,8 @@ _SUBSETS = {"environments": "envs", "rhos": "rhos", "schemes": "schemes"}
 class Study:
     """One study as a command.
 
-    Attributes
-    ----------
-    purpose : str
-    rows_name : str
-        The name of its files of rows, without suffix.
-    settings : type
-        Its fields are set by the arguments of their names, where there are such.
-    run : callable
-        Such as `run_exact_study`.
-    present : callable
-        Gives the files and the text to print.
-    arguments : mapping
-        Those that it has beside what all have; their ``dest`` is a field of the settings, or a
-        subset of what is studied.
-    check : callable
-        Raises if arguments do not fit together.
-    n_seeds : int
-        By default.
+    Arguments set the fields of ``settings``, or are subsets of what is studied. ``present`` gives
+    the files and the text to print, and ``check`` raises if arguments do not fit together.
     """
 
     purpose: str
@@ -140,18 +131,28 @@ def _report(
     return present
 
 
-_REFERENCE: Arguments = {
-    "--reference": {
-        "choices": get_args(Rule),
-        "default": "most_common",
-        "help": "rule for reference states (default: most_common, the paper's)",
-    }
-}
+def _choice(flag: str, among: tuple[str, ...], told: str, default: str = "") -> Arguments:
+    """Return an argument that takes one of several names, by default the first."""
+    return {flag: {"choices": among, "default": default or among[0], "help": told}}
+
+
+def _numbers(flag: str, dest: str, least: int, default: Sequence[int], told: str) -> Arguments:
+    """Return an argument that takes several integers."""
+    how = {"nargs": "+", "type": at_least(least), "default": list(default), "dest": dest}
+    return {flag: {**how, "metavar": flag[2:].upper(), "help": told}}
+
+
+_REFERENCE = _choice(
+    "--reference",
+    get_args(Rule),
+    "rule for reference states (default: most_common, the paper's)",
+    "most_common",
+)
 
 
 def _tail(among: tuple[str, ...], note: str) -> Arguments:
     what = f"what the last neighborhood averages (default: window, as in the paper{note})"
-    return {"--tail": {"choices": among, "default": "window", "help": what}}
+    return _choice("--tail", among, what)
 
 
 def _trials(fewest: int, most: int | None = None) -> Arguments:
@@ -183,18 +184,16 @@ STUDIES = {
         run_sampling_study,
         _present_sampling,
         {
-            "--engine": {
-                "choices": get_args(Engine),
-                "default": "trials",
-                "help": "step environments, or draw the counts of all trials at once (default: "
-                "trials)",
-            },
-            "--estimator": {
-                "choices": get_args(Estimator),
-                "default": "quadratic",
-                "help": "MMD of all pairs of trials, or the paper's of disjoint pairs (default: "
-                "quadratic)",
-            },
+            **_choice(
+                "--engine",
+                get_args(Engine),
+                "step environments, or draw the counts of all trials at once (default: trials)",
+            ),
+            **_choice(
+                "--estimator",
+                get_args(Estimator),
+                "MMD of all pairs of trials, or the paper's of disjoint pairs (default: quadratic)",
+            ),
             **_tail(get_args(SampledTail), ""),
             **_REFERENCE,
         },
@@ -221,14 +220,13 @@ STUDIES = {
         _report("comparison.md", tables.markdown_control, "curves.png", figures.control_curves),
         {
             "--envs": subset("ENV", CONTROL_ENVIRONMENTS),
-            "--samples": {
-                "dest": "checkpoints",
-                "nargs": "+",
-                "type": at_least(1),
-                "default": list(ControlSettings().checkpoints),
-                "metavar": "N",
-                "help": "numbers of transitions (5,000 to 100,000)",
-            },
+            **_numbers(
+                "--samples",
+                "checkpoints",
+                1,
+                ControlSettings().checkpoints,
+                "numbers of transitions (5,000 to 100,000)",
+            ),
         },
     ),
     "estimators": Study(
@@ -247,14 +245,13 @@ STUDIES = {
         _report("complexity.md", markdown_complexity, "complexity.png", figures.sample_complexity),
         {
             "--envs": subset("ENV", complexity.ENVIRONMENTS),
-            "--trials": {
-                "dest": "n_trials",
-                "nargs": "+",
-                "type": at_least(2),
-                "default": list(complexity.ComplexitySettings().n_trials),
-                "metavar": "TRIALS",
-                "help": "numbers of trials (100 1000 10000 100000 1000000)",
-            },
+            **_numbers(
+                "--trials",
+                "n_trials",
+                2,
+                complexity.ComplexitySettings().n_trials,
+                "numbers of trials (100 1000 10000 100000 1000000)",
+            ),
         },
         # These rows take longest, and need fewest seeds: there are five numbers of trials.
         n_seeds=5,

@@ -47,6 +47,7 @@ def relative_value(env: Any, state: int, other: int) -> float:
     return float(b[state] - b[other])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("example", ["queue_backlog"], indirect=True)
 def test_a_backlog_costs_what_queueing_theory_says(
     example: ModuleType, picture: str, capsys: pytest.CaptureFixture[str]
@@ -78,6 +79,7 @@ def morning_of(example: ModuleType, nurses: Any) -> tuple[float, float]:
     return float(hour), float(total)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("example", ["clinic_staffing"], indirect=True)
 def test_the_rule_for_a_queue_at_the_door_is_not_that_for_the_long_run(
     example: ModuleType, capsys: pytest.CaptureFixture[str]
@@ -162,6 +164,7 @@ def test_a_learned_policy_is_worth_what_the_bellman_equation_says(
     assert "put to work the policy after" in printed
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("gym_simplegrid") is None, reason="gym-simplegrid is not installed")
 @pytest.mark.parametrize("example", ["delivery_cart"], indirect=True)
 def test_a_cart_beside_the_table_is_worth_what_the_bellman_equation_says(

@@ -18,6 +18,46 @@ TABLE_ROWS: dict[str, Any] = json.loads(TABLE.read_text())
 MOST_ERRORS = 5.0
 """How many standard errors right values may be away."""
 
+LONGEST = {
+    "a_long_queue_of_sparse_features",
+    "a_number_of_neighborhoods_by_the_data",
+    "a_ring_of_very_many_states",
+    "actions_of_another_policy_and_at_a_timestep",
+    "aggregated_by_groups_of_states",
+    "aggregated_four_anchors_lambda",
+    "aggregated_one_neighborhood",
+    "aggregated_two_anchors",
+    "anchors_by_doubling",
+    "anchors_by_mean_discrepancy",
+    "anchors_by_optimal_transport",
+    "anchors_by_total_variation",
+    "autoregression_three_dimensions",
+    "average_reward_of_few_features",
+    "best_actions_of_a_chain",
+    "counted_ends",
+    "counted_ends_lambda",
+    "defaults_of_a_cyclic_chain",
+    "defaults_of_a_log_cut_short",
+    "defaults_of_a_long_start",
+    "defaults_of_two_dimensions",
+    "exploratory_actions_lambda",
+    "functions_of_numbered_states",
+    "many_batches",
+    "many_tiles",
+    "model_fitted_by_few_features",
+    "model_of_a_given_gain",
+    "model_one_hot",
+    "one_hot_five_steps",
+    "other_features_of_the_same_trials",
+    "paper_stepwise",
+    "references_by_occupancy",
+    "references_by_the_papers_rule",
+    "stepwise_lambda",
+    "stepwise_of_few_features",
+    "vector_ends_in_two_neighborhoods",
+}
+"""Cases that take longest: they run with the slow tests."""
+
 
 def span(values: Any) -> float:
     """The span of the finite values, zero included."""
@@ -78,7 +118,9 @@ def check_by_truth(each: Case, warned: bool) -> None:
         assert np.nanmax(off) - np.nanmin(off) < each.off
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n in LONGEST else n for n in CASES]
+)
 def test_answers_are_right_and_those_of_the_table(name: str) -> None:
     each, warned = run(CASES[name])
     check_by_truth(each, warned)
@@ -96,6 +138,7 @@ def ratios(whole: SeminormLSTDAgent, without: list[SeminormLSTDAgent], at: Any) 
     return np.array([whole.compare(x, at[0], 0).standard_error for x in at[1:]]) / by_hand
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::lstd_agent.errors.FitWarning")
 def test_standard_errors_of_counts_are_those_of_leaving_out_batches() -> None:
     chain = chain_of("q44")

@@ -33,6 +33,7 @@ def fitted(sample: Any, *, as_vectors: bool = False, **options: Any) -> Seminorm
     return agent.add_trials(states, rewards, observation_space=Discrete(len(table))).fit()
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("number", range(4))
 def test_linked_systems(reference: Any, number: int) -> None:
     problem = reference("linked")["sample"][number]
@@ -47,6 +48,7 @@ def test_linked_systems(reference: Any, number: int) -> None:
             assert_allclose(agent.predict(seen, anchor), expected, rtol=0, atol=1e-7 * size)
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("way", ["counts", "trials"])
 @pytest.mark.parametrize("anchor", [4, 9])
 def test_windows_of_several_steps(reference: Any, way: str, anchor: int) -> None:

@@ -22,7 +22,7 @@ POLICY = np.array([0, 1, 0, 1, 0, 1])
 @pytest.fixture(scope="module")
 def agent() -> SeminormLSTDAgent:
     env = gym.make_vec("unichain_gym:Unichain-h6-v0", num_envs=500)
-    return SeminormLSTDAgent(OneHot()).collect(env, POLICY, 10_000, 100, seed=0).fit()
+    return SeminormLSTDAgent(OneHot()).collect(env, POLICY, 3000, 60, seed=0).fit()
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def test_the_bias_of_the_start_is_the_chains_whatever_state_has_the_value_0(
     agent: Any, chain: Any
 ) -> None:
     exact = make_mdp("h6").initial_distribution @ chain.bias
-    assert agent.start_bias_ == pytest.approx(exact, rel=0.02)
+    assert abs(agent.start_bias_ - exact) < 4.0 * agent.start_bias_error_
 
 
 def test_predictions_take_the_shape_of_what_is_asked(agent: Any) -> None:
@@ -253,13 +253,13 @@ def test_trials_not_rounds_are_dealt_into_batches(num_envs: int) -> None:
 
 def test_the_summary_tells_every_neighborhood(agent: Any) -> None:
     text = agent.summary()
-    assert "trials      10000, timesteps 0 to 100" in text
+    assert "trials      3000, timesteps 0 to 60" in text
     assert "(estimated)" in text
     assert text.splitlines()[-len(agent.neighborhoods_) - 1].split()[0] == "anchor"
     assert str(agent.diagnostics()) in text
     for n in agent.neighborhoods_:
         assert f"{n.rank}/6" in text
-    assert repr(agent) == "<SeminormLSTDAgent n_anchors=2, 10000 trials, 2 fitted>"
+    assert repr(agent) == "<SeminormLSTDAgent n_anchors=2, 3000 trials, 2 fitted>"
 
 
 def test_the_figure_shows_values_occupancies_and_distances(agent: Any) -> None:

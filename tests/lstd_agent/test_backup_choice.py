@@ -24,6 +24,7 @@ def given(space: Any, states: Any, rewards: Any, **options: Any) -> SeminormLSTD
     return agent.add_trials(states, rewards, observation_space=space)
 
 
+@pytest.mark.first(1)
 @pytest.mark.filterwarnings("ignore::lstd_agent.FitWarning")
 @pytest.mark.parametrize("environment", ["h6", "c10"])
 def test_markov_states_are_pooled(environment: str) -> None:

@@ -100,7 +100,7 @@ def sampled(env: str, d: int, n_trials: int = 2_000) -> tuple[MarkovChain, Any, 
 
 
 @pytest.mark.filterwarnings("ignore::lstd_agent.FitWarning")  # random features do not fit
-@pytest.mark.parametrize("d", [3, 17, 36])
+@pytest.mark.parametrize("d", [17, *(pytest.param(d, marks=pytest.mark.slow) for d in (3, 36))])
 @pytest.mark.parametrize("decay", [0.0, 0.9])
 def test_lstd_is_one_neighborhood_of_a_linked_system(d: int, decay: float) -> None:
     chain, counts, F = sampled("h36c", d)
@@ -192,9 +192,9 @@ def test_features_that_do_not_fit_the_samples_are_refused() -> None:
     _, counts, F = sampled("h6", 2)
     trials = KeptTrials.of(np.array([[[0.0], [1.0], [np.nan]]]), np.zeros((1, 2)))
     whole = KeptTrials.of(np.zeros((1, 3, 1)), np.zeros((1, 2)))
-    with pytest.raises(InvalidInputError, match="table \\(S, d\\); got a function"):
+    with pytest.raises(InvalidInputError, match="table \\(S, d\\) of the states"):
         monte_carlo(counts, lambda x: x)
-    with pytest.raises(InvalidInputError, match="function of observations \\(n, k\\)"):
+    with pytest.raises(InvalidInputError, match="function of the observations \\(n, k\\)"):
         monte_carlo(whole, F)
     with pytest.raises(InvalidInputError, match="some trials terminate"):
         monte_carlo(trials, lambda x: x)

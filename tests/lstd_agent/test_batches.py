@@ -18,9 +18,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from lstd_agent import LoggedTrials, OneHot, Polynomial, SeminormLSTDAgent
 from lstd_agent.errors import EvaluationError, InvalidInputError
 from lstd_agent.trials.collect import split_seed
-from lstd_agent.trials.counted import CountRecorder
+from lstd_agent.trials.counted import CountRecorder, TrialSample
 from lstd_agent.trials.kept import KeptTrials
-from lstd_agent.trials.samples import TrialSample
 
 SIX = spaces.Discrete(6)
 
@@ -52,7 +51,7 @@ def test_the_sample_of_counted_trials_has_their_rewards() -> None:
     assert (np.diff(sample.hashes.astype(float)) > 0).all()
 
 
-@settings(max_examples=20)
+@settings(max_examples=8)
 @given(st.integers(0, 10_000), st.integers(1, 60))
 def test_sample_and_batches_of_a_log_do_not_depend_on_its_order(seed: int, n: int) -> None:
     states, rewards = walks(n, seed=seed)
@@ -126,7 +125,7 @@ def test_the_smallest_hashes_of_a_sample_are_no_special_trials() -> None:
     )
 
 
-@settings(max_examples=20)
+@settings(max_examples=8)
 @given(st.integers(0, 10_000), st.sampled_from([3, 700, 2**30]), st.integers(1, 7))
 def test_counts_by_batch_are_those_of_a_plain_loop(seed: int, S: int, n_batches: int) -> None:
     rng = np.random.default_rng(seed)

@@ -184,6 +184,7 @@ def is_near(found: Any, error: float, right: float, most: float) -> bool:
 # The gain, and whether the tail has settled
 
 
+@pytest.mark.slow
 def test_a_few_trials_that_stay_for_long_do_not_decide_the_gain() -> None:
     """In the tail 84 samples of 9,117 are a closed class of states, whose reward is -23."""
     agent, _ = fitted(OneHot(), line_log(26), t_max=100)
@@ -207,7 +208,7 @@ def test_the_gain_of_a_backlog_is_right_by_its_error(seed: int) -> None:
     [
         (bumps(24), lambda: backlog(0), {}, 0.9),
         (bumps(60), lambda: backlog(0), {}, 0.9),
-        (OneHot(), lambda: line_log(13), {"t_max": 100}, 0.8),
+        pytest.param(OneHot(), lambda: line_log(13), {"t_max": 100}, 0.8, marks=pytest.mark.slow),
         (Polynomial(2), short_line, {}, 0.8),
         (OneHot(), lambda: ring(20), {}, 0.4),
     ],
@@ -224,7 +225,7 @@ def test_the_tail_determines_the_gain_by_many_samples(
 @pytest.mark.parametrize(
     ("features", "data"),
     [
-        (OneHot(), plateau),
+        pytest.param(OneHot(), plateau, marks=pytest.mark.slow),
         (Polynomial(3), lambda: with_clock(short_line())),
         (bumps(8), lambda: backlog(0, t_max=12)),
     ],
@@ -262,6 +263,7 @@ def test_states_that_move_under_flat_rewards_are_named() -> None:
         assert not agent.diagnostics().settled
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize(
     "features",
     [Polynomial(1), Polynomial(3), RadialBasis.grid([0.0] * 2, [20.0, 151.0], 6)],
@@ -373,6 +375,7 @@ def test_a_hidden_state_that_pays_is_named_and_returns_give_the_difference(
     assert is_near(found.difference, found.standard_error, 50.0, 3.0)
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize(("n_anchors", "t_max"), [("auto", 140), (2, 300)])
 def test_an_observation_is_answered_by_a_window_that_has_seen_its_like(
     n_anchors: Any, t_max: int
@@ -389,6 +392,7 @@ def in_another_order(data: Any, seed: int) -> Any:
     return data[0][order], data[1][order]
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("kind", ["vectors", "counts"])
 def test_the_same_trials_in_another_order_or_merged_have_the_same_values(kind: str) -> None:
     seen, paid = far_start(80)
@@ -474,7 +478,7 @@ def test_rare_large_rewards_raise_no_alarm_for_features() -> None:
     assert sum(alarms) <= 1
 
 
-@pytest.mark.parametrize("n_anchors", [2, 61, 100])
+@pytest.mark.parametrize("n_anchors", [2, pytest.param(61, marks=pytest.mark.slow), 100])
 def test_no_more_neighborhoods_than_are_wanted(n_anchors: int) -> None:
     agent, _ = fitted(Polynomial(2), decaying(0, 2), n_anchors)
     anchors = agent.system_.anchors

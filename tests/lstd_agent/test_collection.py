@@ -52,7 +52,7 @@ finite = st.recursive(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(finite, st.integers(0, 2**31))
 def test_numbers_of_a_finite_space_are_told_from_its_observations_and_back(
     space: Any, seed: int

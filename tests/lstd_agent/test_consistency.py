@@ -177,7 +177,7 @@ def test_trials_merge_whatever_the_features() -> None:
     assert kept.n_trials == kept.kept_trials.n_trials == 5
 
 
-@settings(max_examples=30)
+@settings(max_examples=12)
 @given(st.integers(0, 10_000), st.sampled_from(["discrete", "kept"]), st.booleans())
 def test_sums_of_any_pieces_in_any_order_are_the_sums_of_the_whole(
     seed: int, kind: str, ends: bool

@@ -102,7 +102,7 @@ def check(agent: SeminormLSTDAgent, chain: Chain, of: Callable[[int], Any]) -> N
         assert found.standard_error < np.ptp(bias)
 
 
-@pytest.mark.parametrize("kind", ["deterministic", "exponential", "lognormal"])
+@pytest.mark.parametrize("kind", ["deterministic", "lognormal"])
 @pytest.mark.parametrize("make", [agent_of, vectors_of])
 def test_sampled_answers_are_the_exact_ones_and_nothing_is_warned_of(make: Any, kind: str) -> None:
     scale = {"deterministic": 1e-3, "exponential": 1.0, "lognormal": 1e3}[kind]
@@ -128,7 +128,7 @@ def test_every_backup_subtracts_the_gain_times_the_duration(options: dict[str, A
     gain, _ = chain.exact()
     if "gain" in options:
         options = {"gain": gain}
-    agent = agent_of(*chain.trials(3000, 50), **options).fit()
+    agent = agent_of(*chain.trials(1000, 40), **options).fit()
     _, bias = chain.exact()
     found, error = agent.predict([0, 1, 2, 3], 0), agent.standard_errors([0, 1, 2, 3], 0)
     right = bias[:4] - bias[agent.main_reference_]
@@ -467,8 +467,8 @@ def test_action_values_are_the_exact_ones(vectors: bool) -> None:
     policy = np.array([0, 1, 1, 0])
     features = (lambda x: x[:, :-1]) if vectors else OneHot()
     act = (lambda x: policy[np.argmax(x)]) if vectors else policy
-    agent = SeminormLSTDAgent(features)
-    agent.collect(Jobs(vectors), act, 300, 15, seed=0, explore=3).fit()
+    agent = SeminormLSTDAgent(features, backup="one_step")
+    agent.collect(Jobs(vectors), act, 200, 15, seed=0, explore=3).fit()
     gain, q = exact_pairs(policy)
     at = np.eye(4) if vectors else np.arange(4)
     found = agent.action_values(at)
@@ -487,6 +487,7 @@ def test_action_values_are_the_exact_ones(vectors: bool) -> None:
         assert (np.abs(found - q) < 5.0 * error).all()
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("vectors", [False, True])
 def test_policy_iteration_finds_the_policy_of_the_largest_gain_per_unit_of_time(
     vectors: bool,

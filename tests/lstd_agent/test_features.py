@@ -11,8 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from lstd_agent import (
     FourierBasis,
@@ -26,11 +24,18 @@ from lstd_agent import (
 )
 from lstd_agent.arrays import FloatArray
 from lstd_agent.errors import InvalidInputError, NotFittedError
-from lstd_agent.features.parameters import same_features
 from lstd_agent.features.rows import as_rows, is_sparse
+from lstd_agent.features.tables import same_features
 from lstd_agent.trials.encoding import make_encoding
 
 RNG = np.random.default_rng(0)
+
+
+def scaler(samples: Any) -> Any:
+    """A transformer of scikit-learn, whose import takes seconds."""
+    from sklearn.preprocessing import StandardScaler
+
+    return StandardScaler().fit(samples)
 
 
 def test_the_fourier_basis_is_that_of_cosines_over_the_box() -> None:
@@ -66,7 +71,7 @@ def test_kmeans_finds_groups_that_lie_apart() -> None:
     assert_array_equal(np.asarray(RadialBasis.kmeans(samples, 3, seed=2).centers), found)
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(st.integers(1, 3), st.integers(1, 5), st.integers(1, 9), st.integers(0, 1000))
 def test_each_tiling_lights_one_tile_wherever_an_observation_is(
     k: int, n_tiles: int, n_tilings: int, seed: int
@@ -100,7 +105,7 @@ def test_standardized_features_are_those_of_standardized_observations() -> None:
     assert_allclose(f[:, 1:].std(axis=0), 1.0)
     constant = Standardized(Polynomial(1)).measured(np.full((9, 1), 0.1))
     assert_allclose(constant(np.array([[0.1]])), [[1.0, 0.0]], atol=1e-12)
-    scaled = Standardized(StandardScaler().fit(samples)).measured(samples)
+    scaled = Standardized(scaler(samples)).measured(samples)
     assert scaled(samples).shape == (500, 2)
     with pytest.raises(NotFittedError, match=r"measured\(samples\)"):
         Standardized(Polynomial(1))(samples)
@@ -152,6 +157,9 @@ def test_sparse_rows_stay_sparse_and_are_checked_like_dense_ones() -> None:
 
 def test_sparse_features_of_a_table_a_function_and_a_pipeline_are_those_of_dense_ones() -> None:
     grid = np.arange(5.0)[:, None]
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import OneHotEncoder
+
     pipeline = make_pipeline(OneHotEncoder().fit(grid))
     assert is_sparse(pipeline.transform(grid))
     box, discrete = spaces.Box(0.0, 4.0, (1,)), spaces.Discrete(5)
@@ -181,8 +189,8 @@ def test_features_are_the_same_by_what_they_are() -> None:
     assert same_features(Standardized(Polynomial(1)), Standardized(Polynomial(1)))
     assert not same_features(Standardized(Polynomial(1)), Polynomial(1))
     samples = RNG.normal(size=(9, 1))
-    assert same_features(StandardScaler().fit(samples), StandardScaler().fit(samples))
-    assert not same_features(StandardScaler().fit(samples), StandardScaler().fit(2 * samples))
+    assert same_features(scaler(samples), scaler(samples))
+    assert not same_features(scaler(samples), scaler(2 * samples))
     assert not same_features(lambda x: x, lambda x: x)
 
 

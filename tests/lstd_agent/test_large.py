@@ -21,7 +21,7 @@ from lstd_agent.problems import population_counts, random_chain
 from lstd_agent.rows import counts as count_rows
 from lstd_agent.rows.classes import recurrent_classes
 from lstd_agent.rows.counts import CountRows
-from lstd_agent.system.distances import sampled_distance, sampled_total_variation, total_variation
+from lstd_agent.system.distances import sampled_distance
 from lstd_agent.trials.counted import CountRecorder
 from lstd_agent.trials.kept import KeptTrials
 from unichain_gym import UnichainVectorEnv
@@ -80,22 +80,12 @@ def test_a_line_of_3000_states_has_the_value_that_it_has() -> None:
         assert_allclose(values[seen], expected[seen], atol=1e-5)
 
 
-def test_total_variation_of_counts_is_that_of_their_distributions() -> None:
-    counts = population_counts(random_chain("h36c", 0), 500, 60, np.random.default_rng(0))
-    source = CountRows([counts], np.eye(36))
-    visits = source.visits.toarray()
-    expected = total_variation(visits / visits.sum(axis=1, keepdims=True))
-    found = sampled_total_variation(source.visits, source.trials_at)
-    for anchor in (0, 3, 60):
-        assert_allclose(found(anchor, 2, 61), expected(anchor, 2, 61), atol=1e-14)
-
-
 def test_a_hundred_thousand_states_are_fitted_without_all_pairs_of_them() -> None:
-    n, n_trials = 100_000, 400
+    n, n_trials = 100_000, 100
     rng = np.random.default_rng(0)
     recorder, trials = CountRecorder(n), [rng.integers(n, size=n_trials)]
-    rewards = np.zeros((n_trials, 30))
-    for t in range(30):
+    rewards = np.zeros((n_trials, 12))
+    for t in range(12):
         states = trials[-1]
         near = rng.random(n_trials) < 0.5
         trials.append(np.where(near, states // 2, rng.integers(5, size=n_trials)))
@@ -111,7 +101,7 @@ def test_a_hundred_thousand_states_are_fitted_without_all_pairs_of_them() -> Non
         sampled_distance(MMD("quadratic"), source)
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(st.integers(0, 10_000), st.integers(1, 8), st.integers(1, 6))
 def test_classes_and_periods_are_those_of_the_graph(seed: int, n: int, period: int) -> None:
     """A cycle of blocks has its number for a period; a state before it is of no class."""
@@ -129,6 +119,7 @@ def test_classes_and_periods_are_those_of_the_graph(seed: int, n: int, period: i
     assert found.n_transitions == edges.sum()
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("distance", [MMD(), MMD(kernel=Kernel(width="median"))])
 def test_an_agent_fits_sparse_tables_as_dense_ones(distance: Any, monkeypatch: Any) -> None:
     def make() -> Any:

@@ -155,7 +155,7 @@ def test_values_of_cut_trials_are_those_of_all_their_transitions(kind: str) -> N
 
 
 @pytest.mark.filterwarnings("ignore::lstd_agent.errors.FitWarning")
-@pytest.mark.parametrize(("n_anchors", "max_bytes"), [(1, 2**30), (2, 250_000), (None, 250_000)])
+@pytest.mark.parametrize(("n_anchors", "max_bytes"), [(1, 2**30), (2, 250_000)])
 def test_vectors_that_are_states_give_what_counts_give(n_anchors: Any, max_bytes: int) -> None:
     states, rewards = cut(300, 30, seed=2)
     one_hot = lambda x: np.eye(6)[x[:, 0].astype(int)]  # noqa: E731
@@ -458,6 +458,7 @@ STATES, REWARDS, ACTIONS = simulated(5, 6)
         ((STATES, REWARDS, ACTIONS), {"policy": np.zeros(5, int)}, "a policy is 6 integer actions"),
         ((STATES + 3, REWARDS), {}, r"integers from 0 to 5; got .*6.* in trial 0, observation 2"),
         ((with_nan(STATES), REWARDS), {}, "in trial 2, observation 3"),
+        ((STATES[..., None], REWARDS), {}, r"one number each; got an array of shape \(8, 1\)"),
         ((STATES + 0.5, REWARDS), {}, "integers from 0 to 5.*in trial 0, observation 0"),
         ((STATES, np.full((5, 7), np.inf)), {}, "rewards must be finite; got .* of trial 0"),
         ((STATES, REWARDS), {"terminated": [True]}, "a bool for each of 5 trials"),

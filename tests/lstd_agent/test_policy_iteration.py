@@ -32,6 +32,7 @@ def shortfall(mdp: TabularMDP, policy: Any) -> tuple[float, float]:
     return float(best.gain.max() - chain.gain), float(start / np.ptp(best.bias))
 
 
+@pytest.mark.first(4)
 @pytest.mark.parametrize("name", T_MAX)
 def test_the_optimum_is_found_in_gain_and_from_the_start_on(name: str) -> None:
     mdp = make_mdp(name)
@@ -66,6 +67,7 @@ def test_an_optimal_policy_is_left_alone() -> None:
     assert_array_equal(search.policy_, [1] * 9)
 
 
+@pytest.mark.slow
 def test_a_task_in_which_a_policy_can_get_stuck_is_solved() -> None:
     """Most policies bump into walls for ever, in classes of their own."""
     search = PolicyIteration(_restarting("CliffWalking-v1"), 300, 64, explore=0.2, seed=0).run()
@@ -136,7 +138,7 @@ def test_actions_and_observations_may_start_anywhere() -> None:
             state, *rest = self.env.step(action - 5)
             return state - 3, *rest
 
-    search = PolicyIteration(Shifted(TabularEnv(mdp)), 60, 200, seed=0).run()
+    search = PolicyIteration(Shifted(TabularEnv(mdp)), 40, 80, seed=0).run()
     assert_array_equal(search.policy_, [6] * 6)
     assert search.action_values(-3).shape == (2,)
     with pytest.raises(InvalidInputError, match="from -3 to 2"):
@@ -147,7 +149,7 @@ def test_countable_observations_of_other_spaces_get_a_function() -> None:
     env = TransformObservation(
         TabularEnv(make_mdp("h6")), lambda s: np.array([s // 3, s % 3]), MultiDiscrete([2, 3])
     )
-    search = PolicyIteration(env, 60, 200, seed=0).run()
+    search = PolicyIteration(env, 40, 80, seed=0).run()
     policy: Any = search.policy_
     assert_array_equal(policy(np.array([[0, 0], [1, 2]])), [1, 1])
 
@@ -478,9 +480,9 @@ def test_tasks_that_do_not_fit_are_refused() -> None:
 
 def test_a_task_that_ends_is_one_of_total_reward() -> None:
     search = PolicyIteration(
-        gym.make("CliffWalking-v1", max_episode_steps=10**6), 400, 80, explore=0.3,
+        gym.make("CliffWalking-v1", max_episode_steps=10**6), 200, 60, explore=0.3,
         on_termination="absorb", seed=0,
-    ).run(10)  # fmt: skip
+    ).run(6)  # fmt: skip
     assert search.iterations[-1].gain == 0.0
     assert search.iterations[-1].start_value == pytest.approx(-13.0)
 

@@ -72,7 +72,7 @@ def test_features_of_a_line_have_the_values_of_the_closed_form(recipe: Any) -> N
 
 def test_pictures_have_values_through_a_function_of_them() -> None:
     """A bright column moves to the left by one a step, and pays minus its place."""
-    n_trials, t_max, width = 6, 24, 84
+    n_trials, t_max, width = 6, 24, 24
     start = np.linspace(2, 17, n_trials).astype(int)
     place = np.maximum(start[:, None] - np.arange(t_max + 2), 0)
     pictures = np.zeros((n_trials, t_max + 2, width, width, 3), dtype=np.uint8)

@@ -11,12 +11,11 @@ from numpy.testing import assert_allclose
 from lstd_agent import KeptTrials, LambdaReturn, MultiStep
 from lstd_agent.rows.chain import ChainRows
 from lstd_agent.rows.counts import CountRows
-from lstd_agent.rows.factors import Segments, factor_of
+from lstd_agent.rows.factors import Segments, factor_of, reduced
 from lstd_agent.rows.kept import TrialRows
-from lstd_agent.system.linked import solve_alone, solve_linked, zero_of
-from lstd_agent.system.minimizer import projected_bellman_error, projector
-from lstd_agent.system.solution import Solved
-from lstd_agent.system.targets import forever, linked_by_targets, window_by_targets
+from lstd_agent.system.linked import SingleSteps, Solved, solve_alone, solve_linked, zero_of
+from lstd_agent.system.minimizer import minimize
+from lstd_agent.system.targets import Targets, window_by_targets
 from lstd_agent.trials.counted import CountRecorder
 from unichain_gym import make_mdp
 
@@ -70,10 +69,10 @@ def linked(source: Any, case: Any, gain: float) -> list[Solved]:
     anchors = np.array(case["anchors"])
     segments = Segments.of(source, anchors)
     zero = zero_of(source, segments, int(anchors[-1]))
-    if case["lambda"] == 0.0:
-        return solve_linked(source, segments, anchors, gain, zero)
-    backup = backup_of(case)
-    [solved] = linked_by_targets(source, anchors, backup, np.array([gain]), zero[None])
+    equations: Any = SingleSteps(source, segments, gain)
+    if case["lambda"] > 0.0:
+        equations = Targets(source, backup_of(case), np.array([gain]))
+    [solved] = solve_linked(source, equations, anchors, zero[None])
     return solved
 
 
@@ -134,9 +133,10 @@ def test_projected_errors_and_projectors(reference: Any) -> None:
         A = root[:, None] * F
         B = root[:, None] * (F - chain.transition_matrix @ F)
         c = root * (chain.reward - case["gain"])
-        error = projected_bellman_error(A, B, c, np.array(case["w"]), CUTOFF)
-        assert np.sqrt(error) == pytest.approx(case["repb"], rel=1e-8, abs=1e-10 * np.abs(c).max())
-        trace = np.trace(projector(F, p, CUTOFF))
+        equations = reduced(A, B, c[:, None], CUTOFF)
+        error = np.linalg.norm(equations.B @ np.array(case["w"])[:, None] - equations.c)
+        assert error == pytest.approx(case["repb"], rel=1e-8, abs=1e-10 * np.abs(c).max())
+        trace = np.trace(F @ minimize(reduced(A, A, np.diag(root), CUTOFF), CUTOFF).weights)
         assert trace == pytest.approx(case["projector_trace"], abs=1e-8)
 
 
@@ -146,8 +146,10 @@ def test_exact_windows_of_several_steps(reference: Any) -> None:
     for case in cases:
         problem = problems[case["lstd_case"]]
         p, features = np.array(problem["distribution"]), np.array(problem["features"])
-        source, seen = exact_rows(problem, p[None], CUTOFF), p > 0.0
-        found = forever(source, source.layer(p), problem["gain"], backup_of(case))
+        # A target reaches as far as m steps, or until λ to their number is rounding.
+        n = case["m"] if "m" in case else 1 + int(np.log(1e-17) / np.log(case["lambda"] or 1e-17))
+        source, seen = exact_rows(problem, np.tile(p, (n, 1)), CUTOFF), p > 0.0
+        found, _ = window_by_targets(source, 0, 1, problem["gain"], backup_of(case))
         expected = np.array(case["fitted"])
         off = fitted(source, found.weights, features)[seen] - expected[seen]
         assert np.abs(off).max() < 1e-8 * np.abs(expected).max()

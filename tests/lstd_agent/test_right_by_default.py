@@ -102,6 +102,7 @@ def test_a_backlogs_value_does_not_hang_on_the_features(
             assert here - none == pytest.approx(value, rel=0.1)
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize(("drains", "start"), [(True, 21.0), (False, 20.0)])
 def test_a_straight_line_through_a_backlogs_values_warns(
     backlogs: Any, drains: bool, start: float
@@ -126,6 +127,7 @@ def test_one_batch_knows_a_misfit_of_the_start_too(backlogs: Any) -> None:
         agent.fit()
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("seed", [0, 5])
 def test_a_start_value_that_is_all_noise_warns(
     as_numbers: Any, long_queue: TabularMDP, seed: int
@@ -337,6 +339,7 @@ def test_the_thin_edge_of_many_starts_is_none_to_warn_of(backlogs: Any) -> None:
     assert found.warnings == []
 
 
+@pytest.mark.slow
 @pytest.mark.xfail(
     strict=True,
     reason="the errors are infinite, and no warning names the starts: their trials vouch for them, "

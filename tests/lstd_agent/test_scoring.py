@@ -21,7 +21,7 @@ from lstd_agent.scored_methods import BUILT_IN, source_of
 from lstd_agent.scoring import Budget, BudgetedEnv, BudgetError, ScoringError, score, trials
 from unichain_gym import TabularMDP, TabularVectorEnv, make_mdp
 
-SMALL: dict[str, Any] = {"environments": ["h6"], "seeds": 2, "n_trials": 200, "t_max": 80}
+SMALL: dict[str, Any] = {"environments": ["h6"], "seeds": 2, "n_trials": 200, "t_max": 40}
 
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "guide" / "scoring.md"
@@ -52,12 +52,12 @@ def configured(env: Any, policy: Any, budget: Any, seed: int, a: Any = None) -> 
 
 
 def test_a_method_of_ten_lines_is_scored_beside_ours(average_returns: Any, tmp_path: Path) -> None:
-    scores = score(average_returns, **SMALL, out=tmp_path)
+    scores = score(average_returns, **{**SMALL, "seeds": 1}, out=tmp_path)
     assert scores.methods == ("average_returns", *BUILT_IN)
-    assert len(scores.rows) == 2 * (1 + len(BUILT_IN))
+    assert len(scores.rows) == 1 + len(BUILT_IN)
     assert min(scores.measures("average_returns", "total_to_reference")) > 1.0
     assert max(scores.measures("average_returns", "total_to_limit")) < 1.0  # it needs no features
-    assert scores.measures("certainty_equivalence", "total_to_reference") == [1.0, 1.0]
+    assert scores.measures("certainty_equivalence", "total_to_reference") == [1.0]
     shown = str(scores)
     assert "| average_returns |" in shown
     assert "| h6 | 0.19 |" in shown
@@ -78,7 +78,7 @@ def test_the_error_of_saying_nothing_is_the_spread_of_the_bias(tmp_path: Path) -
     p = np.array(make_mdp("h6").initial_distribution)
     assert_allclose(row["start_rems"], np.sqrt(p @ np.asarray(chain.bias) ** 2), rtol=1e-12)
     total = 0.0
-    for _ in range(80 + 1):
+    for _ in range(40 + 1):
         total += float(np.sqrt(p @ chain.bias**2))
         p = chain.transition_matrix.T @ p
     assert_allclose(row["total_rems"], total, rtol=1e-9)
@@ -139,6 +139,7 @@ def test_rows_of_a_method_that_has_changed_are_not_taken_for_its_own(tmp_path: P
     assert source_of(partial(configured, a=exact)) == source_of(partial(configured, a=zeros))
 
 
+@pytest.mark.slow
 def test_workers_compute_the_same_scores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Where workers find the method of this module.
     monkeypatch.syspath_prepend(Path(__file__).resolve().parents[2])

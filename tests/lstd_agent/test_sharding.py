@@ -84,6 +84,7 @@ def test_the_trials_are_the_same_whichever_shard_is_through_first() -> None:
         assert_same_trials(collected(executor=pool, shard_size=30), collected(shard_size=30))
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_loses_nothing(mortal: Any, tmp_path: Path) -> None:
     agent = collected(mortal, workers=2, shard_size=200)
     assert (tmp_path / "died").exists()

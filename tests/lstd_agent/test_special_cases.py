@@ -15,7 +15,7 @@ from numpy.testing import assert_allclose
 from lstd_agent import SeminormLSTDAgent
 from lstd_agent.rows.chain import ChainRows
 from lstd_agent.rows.factors import Segments, factor_of
-from lstd_agent.system.linked import solve_alone, solve_linked, zero_of
+from lstd_agent.system.linked import SingleSteps, solve_alone, solve_linked, zero_of
 from unichain_gym import make_mdp
 
 
@@ -70,7 +70,8 @@ def test_one_neighborhood_without_the_terminal_state_is_transient_lstd(d: int) -
     )
     anchors = np.array([0])
     segments = Segments.of(source, anchors)
-    [found] = solve_linked(source, segments, anchors, 0.0, zero_of(source, segments, 0))
+    zeros = zero_of(source, segments, 0)[None]
+    [[found]] = solve_linked(source, SingleSteps(source, segments, 0.0), anchors, zeros)
     in_features = source.coordinates.of_features(found.columns)[:, 0]
     assert_allclose(in_features[:-1], w, rtol=1e-8)
     assert in_features[-1] == pytest.approx(0.0, abs=1e-12)

@@ -39,7 +39,7 @@ def drained(t_max: int, chance: float) -> Any:
     return states
 
 
-@pytest.mark.parametrize("t_max", [3, 5, 20, 40])
+@pytest.mark.parametrize("t_max", [3, 20])
 @pytest.mark.parametrize("counted", [False, True])
 def test_a_tail_that_hardly_moves_has_not_settled(t_max: int, counted: bool) -> None:
     """What is left to come is worth a hundred times what half the tail shows of it."""

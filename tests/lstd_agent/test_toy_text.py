@@ -34,6 +34,7 @@ def z_scores(agent: SeminormLSTDAgent, chain: Any, at_least: int) -> Any:
     return (agent.predict(states) - exact[states]) / agent.standard_errors(states)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slippery", [True, False])
 def test_frozen_lake_has_the_values_of_its_model(slippery: bool) -> None:
     env, mdp = continuing("FrozenLake-v1", is_slippery=slippery)

@@ -242,6 +242,7 @@ def test_what_vectors_cannot_have_is_refused(options: dict[str, Any], message: s
         agent.collect(env, lambda x: np.zeros((len(x), 1)), 400, 6, seed=0).fit()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*do not determine the values of starts:UserWarning")
 def test_pendulum_is_evaluated_from_vectors() -> None:
     """The difference of two states' values is what simulated totals from there differ by."""

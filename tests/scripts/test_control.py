@@ -19,13 +19,10 @@ from study.control import (
     run_control_study,
 )
 from study.figures import control_curves
-from study.q_learning import RULES, QLearning
+from study.q_learning import RULES, learn
 from study.tables import control_summary, markdown_control
 
-from lstd_agent.errors import InvalidInputError
 from unichain_gym import TabularVectorEnv, make_mdp
-
-TAXI = max(name for name in gym.registry if name.startswith("Taxi-"))
 
 
 def h6(n: int) -> Any:
@@ -48,8 +45,8 @@ def test_updates_are_those_of_the_papers(rule: Any) -> None:
             log.append((result[0].copy(), actions.copy(), result[1].copy()))
             return result
 
-    method = QLearning(rule, exponent=0.7, epsilon=0.3, rate_step=0.5, discount=0.9)
-    found = method.learn(Logged(env), [60], 9, seed=1)[0]
+    numbers = {"exponent": 0.7, "epsilon": 0.3, "rate_step": 0.5, "discount": 0.9}
+    found = learn(rule, Logged(env), [60], 9, 1, **numbers)[0]
     assert len(log) == 60 + 6
     for i in range(3):
         Q, visits, rate = np.zeros((6, 2)), np.zeros((6, 2)), 0.0
@@ -73,54 +70,23 @@ def test_updates_are_those_of_the_papers(rule: Any) -> None:
         assert np.abs(Q).max() > 1.0
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("rule", RULES[:3])
-def test_greedy_policies_reach_the_optimal_gain(rule: Any) -> None:
-    mdp = make_mdp("h6")
-    tables = QLearning(rule).learn(h6(10), [20_000], 40, seed=0)
-    best = mdp.optimal_policy("gain").chain.gain
-    gains = [mdp.induce(table.argmax(axis=1)).gain for table in tables[0]]
-    assert np.mean(np.isclose(gains, best)) >= 0.9
-
-
 def test_discounted_values_are_those_of_the_discounted_optimum() -> None:
     mdp = make_mdp("h6")
-    tables = QLearning("discounted", discount=0.8).learn(h6(10), [20_000], 40, seed=0)[0]
+    tables = learn("discounted", h6(20), [6_000], 40, 0, discount=0.8)[0]
     optimum = mdp.optimal_policy("discounted", 0.8)
     expected = optimum.chain.discounted_value(0.8)
     assert_allclose(tables.max(axis=2).mean(axis=0), expected, rtol=0.02)
 
 
 def test_checkpoints_are_those_of_one_run_and_seeds_give_the_same() -> None:
-    method = QLearning()
-    both = method.learn(h6(2), [50, 100], 20, seed=3)
+    def learned(marks: list[int], seed: int) -> Any:
+        return learn("differential", h6(2), marks, 20, seed)
+
+    both = learned([50, 100], 3)
     assert both.shape == (2, 2, 6, 2)
-    assert_array_equal(method.learn(h6(2), [50], 20, seed=3)[0], both[0])
-    assert_array_equal(method.learn(h6(2), [100], 20, seed=3)[0], both[1])
-    assert (method.learn(h6(2), [50], 20, seed=4)[0] != both[0]).any()
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: QLearning("sarsa"), "rule must be one of"),  # type: ignore[arg-type]
-        (lambda: QLearning(exponent=0.5), "exponent must be above 0.5"),
-        (lambda: QLearning(discount=1.0), "discount must be above 0"),
-        (lambda: QLearning().learn(h6(1), [20, 10], 5), "checkpoints must ascend"),
-        (lambda: QLearning().learn(h6(1), [0], 5), "a checkpoint must be at least 1"),
-        (
-            lambda: QLearning().learn(gym.make_vec("Pendulum-v1"), [10], 5),
-            "a table of Discrete observations",
-        ),
-        (
-            lambda: QLearning().learn(gym.make_vec(TAXI, max_episode_steps=3), [9], 8),
-            "a trial ended after 3 transitions",
-        ),
-    ],
-)
-def test_what_cannot_be_learned_is_refused(make: Any, message: str) -> None:
-    with pytest.raises(InvalidInputError, match=message):
-        make()
+    assert_array_equal(learned([50], 3)[0], both[0])
+    assert_array_equal(learned([100], 3)[0], both[1])
+    assert (learned([50], 4)[0] != both[0]).any()
 
 
 SMALL = ControlSettings(checkpoints=(1000, 2000))

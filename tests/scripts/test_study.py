@@ -9,8 +9,7 @@ import pandas as pd
 import pytest
 from numpy.testing import assert_allclose
 from study import tables
-from study.exact_systems import ExactSchemes, until_settled
-from study.references import ReferenceSettings, reference_rows
+from study.exact_systems import ExactSchemes
 from study.sampling import CHECKPOINTS, Engine, SamplingSettings, sampling_rows
 from study.store import Task
 
@@ -20,11 +19,9 @@ from lstd_agent.errors import InvalidInputError
 from lstd_agent.problems import (
     PiecewiseValues,
     StepwiseErrors,
-    full_distributions,
     random_chain,
     random_features,
     regimes,
-    settled_time,
 )
 from unichain_gym import make_mdp, simulate_counts
 
@@ -37,22 +34,6 @@ def test_regimes_of_the_paper_s_environments_are_those_its_tables_have() -> None
     assert published == {
         env: {regime.rho for regime in regimes(make_mdp(env).n_states)} for env in published
     }
-
-
-def test_regimes_give_the_paper_s_numbers_of_anchors_and_features() -> None:
-    assert [r.n_anchors_max for r in regimes(100)] == [2, 3, 5, 11, 16, 33]
-    assert [r.n_features for r in regimes(100)] == [49, 33, 19, 9, 6, 3]
-
-
-def test_a_seed_gives_one_problem_and_another_seed_another() -> None:
-    first, again, other = (random_chain("h36c", seed) for seed in (0, 0, 1))
-    np.testing.assert_array_equal(first.policy, again.policy)
-    assert first.policy is not None
-    assert other.policy is not None
-    assert (first.policy != other.policy).any()
-    assert (random_features(36, 3, 0) == random_features(36, 3, 0)).all()
-    # Policy and features come from streams of their own.
-    assert_allclose(random_features(10**5, 1, 0)[:, 0] - np.arange(10**5), 0, atol=6)
 
 
 class GivenAnchors(ExactSchemes):
@@ -119,52 +100,6 @@ def test_one_hot_features_make_every_exact_error_vanish() -> None:
     assert errors.rems(found)[:30].max() < 1e-6
 
 
-def test_distances_stop_where_the_distribution_has_settled() -> None:
-    chain = random_chain("h6", 0)
-    p = full_distributions(chain, 500)
-    settled = settled_time(chain, p)
-    assert 0 < settled < 500
-    assert_allclose(
-        p[settled:], np.tile(chain.stationary_distribution, (501 - settled, 1)), atol=1e-13
-    )
-    asked = []
-
-    def squared(anchor: int, start: int, stop: int) -> np.ndarray:
-        asked.append((anchor, start, stop))
-        return np.abs(p[start:stop] - p[anchor]).sum(axis=1)
-
-    shortened = until_settled(squared, settled)
-    for anchor, start, stop in ((0, 1, 501), (3, settled - 1, settled + 2), (settled, 400, 501)):
-        expected = np.abs(p[start:stop] - p[anchor]).sum(axis=1)
-        assert_allclose(shortened(anchor, start, stop), expected, atol=1e-12)
-    assert max(stop for *_, stop in asked) <= settled + 1
-
-
-def test_pinf_has_the_least_projected_error_of_all_schemes() -> None:
-    chain = random_chain("c35c", 0)
-    schemes = ExactSchemes(chain)
-    features = random_features(35, 6, 0)
-    errors = StepwiseErrors(chain, features, schemes.distributions, rcond=1e-13)
-    totals = {
-        name: errors.repb(schemes.fit(name, features, 5)).sum()
-        for name in ("buw", "p01", "p02am", "p02md", "paxtv", "paxot", "pinf")
-    }
-    assert min(totals, key=totals.__getitem__) == "pinf"
-
-
-def test_a_stepwise_system_is_the_same_when_settled_timesteps_are_solved_once() -> None:
-    chain = random_chain("c10", 4)
-    features = random_features(10, 3, 4)
-    schemes, one_by_one = ExactSchemes(chain), ExactSchemes(chain)
-    assert schemes._settled < schemes.t_max
-    one_by_one._settled = schemes.t_max + 1
-    found, expected = (each.system("pinf", features, 2) for each in (schemes, one_by_one))
-    assert len(found.anchors) == schemes.t_max + 1
-    assert_allclose(found.weights, expected.weights, rtol=1e-6, atol=1e-9)
-    assert (found.rank == expected.rank).all()
-    assert not found.n_samples.any()
-
-
 @pytest.mark.filterwarnings("ignore::lstd_agent.FitWarning")  # random features do not fit
 def test_no_values_of_the_same_neighborhoods_beat_the_projection_limit_by_much() -> None:
     chain = random_chain("h36c", 2)
@@ -176,23 +111,18 @@ def test_no_values_of_the_same_neighborhoods_beat_the_projection_limit_by_much()
         assert errors.limit(found) <= 1.05 * errors.rems(found).sum()
 
 
-def test_the_projection_limit_of_one_hot_features_is_zero() -> None:
-    chain = random_chain("h6", 0)
-    errors = StepwiseErrors(chain, np.eye(6), chain.stepwise_distributions(50))
-    assert errors.limit(PiecewiseValues(np.array([0]), np.zeros((1, 6)), main=0)) < 1e-7
-
-
+@pytest.mark.first(1)
 @pytest.mark.parametrize("engine", ["trials", "population"])
 def test_sampling_rows_do_not_depend_on_which_others_are_missing(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(CHECKPOINTS, "h6", (50, 100))
+    monkeypatch.setitem(CHECKPOINTS, "h6", (20, 40))
     settings = SamplingSettings(engine=engine)
-    schemes = (50, "p01"), (100, "p01"), (100, "p02md"), (100, "pinf")
+    schemes = (20, "p01"), (40, "p01"), (40, "p02md"), (40, "pinf")
     everything = frozenset((d, *scheme) for d, scheme in zip((1, 1, 2, 1), schemes, strict=True))
     whole = sampling_rows(Task("h6", 0, everything, settings))
     assert len(whole) == len(everything)
-    part = frozenset({(2, 100, "p02md"), (1, 50, "p01")})
+    part = frozenset({(2, 40, "p02md"), (1, 20, "p01")})
     rows = sampling_rows(Task("h6", 0, part, settings))
     assert rows == [r for r in whole if (r["n_features"], r["n_trials"], r["scheme"]) in part]
 
@@ -214,22 +144,6 @@ def test_sampled_errors_approach_the_exact_ones(monkeypatch: pytest.MonkeyPatch)
     exact = errors.repb(schemes.fit("p01", features, 2)).sum()
     (row,) = sampling_rows(Task("h6", 1, frozenset({(2, 10**8, "p01")}), settings))
     assert row["total_repb"] == pytest.approx(exact, rel=1e-2)
-
-
-@pytest.mark.slow
-def test_reference_rows_are_repeatable_and_reported() -> None:
-    task = Task("h6", 0, None, ReferenceSettings(n_trials=200))
-    rows = reference_rows(task)
-    assert rows == reference_rows(task)
-    assert {(r["calibration"], r["reference"], r["backup"]) for r in rows} == {
-        ("linked", "none", "auto"),
-        ("linked", "none", "one_step"),
-        ("references", "occupancy", "one_step"),
-        ("references", "most_common", "one_step"),
-    }
-    text = tables.markdown_references(rows)
-    assert "| p02md h6 ρ=0.19 |" in text
-    assert "Median over the 4 rows" in text
 
 
 # Tables

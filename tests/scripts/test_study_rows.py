@@ -28,7 +28,7 @@ STUDY: dict[str, Any] = {
     "environments": ("h6", "c10"),
     "rhos": (0.49, 0.19),
     "schemes": ("p01", "p02md", "pinf"),
-    "n_seeds": 3,
+    "n_seeds": 2,
 }
 SCRIPT = f"""
 from pathlib import Path
@@ -47,7 +47,7 @@ def sorted_lines(out: Path) -> list[str]:
 def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     out = tmp_path_factory.mktemp("whole")
     rows = run_exact_study(out, ExactSettings(), **STUDY)
-    assert len(rows) == 4 * 3 * 3
+    assert len(rows) == 4 * 3 * 2
     return sorted_lines(out)
 
 
@@ -76,7 +76,7 @@ def test_a_file_cut_at_any_byte_is_completed_to_the_same_rows(
 ) -> None:
     path = tmp_path / "exact_rows.jsonl"
     whole = ("\n".join(uninterrupted) + "\n").encode()
-    for cut in random.Random(1).sample(range(len(whole)), 2):
+    for cut in random.Random(1).sample(range(len(whole)), 1):
         path.write_bytes(whole[:cut])
         run_exact_study(tmp_path, ExactSettings(), **STUDY)
         assert sorted_lines(tmp_path) == uninterrupted
@@ -88,16 +88,11 @@ def test_a_finished_study_computes_nothing(
     path = tmp_path / "exact_rows.jsonl"
     path.write_text("\n".join(uninterrupted) + "\n")
     monkeypatch.setattr("study.exact.exact_rows", None)
-    assert len(run_exact_study(tmp_path, ExactSettings(), **STUDY)) == 36
+    assert len(run_exact_study(tmp_path, ExactSettings(), **STUDY)) == 24
 
 
 def test_rows_of_other_settings_are_never_mixed(tmp_path: Path) -> None:
-    small: dict[str, Any] = {
-        "environments": ("h6",),
-        "rhos": (0.19,),
-        "schemes": ("p01",),
-        "n_seeds": 1,
-    }
+    small: Any = {"environments": ("h6",), "rhos": (0.19,), "schemes": ("p01",), "n_seeds": 1}
     window = run_exact_study(tmp_path, ExactSettings(tail="window"), **small)
     stationary = run_exact_study(tmp_path, ExactSettings(tail="stationary"), **small)
     assert window[0]["settings"] != stationary[0]["settings"]
@@ -112,20 +107,12 @@ def test_workers_compute_the_same_rows(tmp_path: Path, uninterrupted: list[str])
     assert sorted_lines(tmp_path) == uninterrupted
 
 
-def test_the_hash_of_settings_does_not_depend_on_their_order(tmp_path: Path) -> None:
-    def hashed(settings: dict[str, int]) -> str:
-        return RowStore(tmp_path / "rows.jsonl", settings, ("seed",)).settings
-
-    assert hashed({"a": 1, "b": 2}) == hashed({"b": 2, "a": 1})
-    assert hashed({"a": 1}) != hashed({"a": 2})
-
-
 def test_a_store_tells_which_keys_it_has(tmp_path: Path) -> None:
-    store = RowStore(tmp_path / "deep" / "rows.jsonl", {"x": 1}, ("env", "seed"))
+    store = RowStore(tmp_path / "deep" / "rows.jsonl", {"x": 1, "y": 2}, ("env", "seed"))
     store.add([{"env": "h6", "seed": 0, "value": 0.1}])
     assert ("h6", 0) in store
     assert ("h6", 1) not in store
-    again = RowStore(tmp_path / "deep" / "rows.jsonl", {"x": 1}, ("env", "seed"))
+    again = RowStore(tmp_path / "deep" / "rows.jsonl", {"y": 2, "x": 1}, ("env", "seed"))
     marks = {"settings": store.settings, "code": code_version()}
     assert again.rows == [{**marks, "env": "h6", "seed": 0, "value": 0.1}]
     assert json.loads((tmp_path / "deep" / "rows.jsonl").read_text())["value"] == 0.1

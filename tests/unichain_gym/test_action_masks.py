@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from gymnasium.wrappers import TimeLimit
 
 from unichain_gym import TabularEnv, TabularMDP, TabularVectorEnv, attach_streams
 from unichain_gym.descriptions import outcome_table
@@ -43,19 +41,6 @@ def test_reset_and_step_tell_which_actions_the_state_has(mdp):
         state, *_, info = env.step(env.action_space.sample(mask))
 
 
-def test_a_mask_is_fresh_so_that_changing_it_changes_nothing(mdp):
-    env = TabularEnv(mdp)
-    _, info = env.reset()
-    info["action_mask"][:] = 1
-    np.testing.assert_array_equal(env.reset()[1]["action_mask"], [0, 1, 0])
-    np.testing.assert_array_equal(mdp.allowed_actions, MASKS)
-
-
-def test_full_information_has_the_mask_too(mdp):
-    _, info = TabularEnv(mdp, info_level="full").reset()
-    assert list(info) == ["timestep", "state_class", "action_mask"]
-
-
 def test_an_action_that_the_state_lacks_is_refused_and_nothing_changes(mdp):
     env = TabularEnv(mdp)
     env.reset(seed=0, options={"state": 0})
@@ -80,42 +65,6 @@ def test_where_every_state_has_all_actions_the_mask_is_left_out():
     assert TabularVectorEnv(full, 2).reset()[1] == {}
 
 
-@pytest.mark.parametrize("mode", list(AutoresetMode))
-@pytest.mark.parametrize("info_level", ["minimal", "full"])
-def test_masks_of_many_are_those_of_sync_vector_env(mdp, mode, info_level):
-    ring = [(s, a, (s + 1) % 3, 1.0, float(s)) for s, a in np.argwhere(MASKS).tolist()]
-    mdp = TabularMDP.from_transitions(ring, [0.0, 1.0, 0.0])
-    single = [lambda: TimeLimit(TabularEnv(mdp, info_level=info_level), 4)] * 3
-    envs = [
-        TabularVectorEnv(mdp, 3, max_episode_steps=4, autoreset_mode=mode, info_level=info_level),
-        SyncVectorEnv(single, autoreset_mode=mode),
-    ]
-    results = [env.reset() for env in envs]
-    for t in range(30):
-        states = results[0][0]
-        actions = MASKS[states].argmax(axis=1)
-        steps = [env.step(actions) for env in envs]
-        results = [(step[0], step[-1]) for step in steps]
-        assert_same_infos(results[0][-1], results[1][-1])
-        np.testing.assert_array_equal(results[0][0], results[1][0])
-        mask = steps[0][3] if mode is AutoresetMode.DISABLED else np.zeros(3, dtype=bool)
-        if t == 5:
-            mask = mask | np.array([False, True, False])
-        if mask.any():
-            results = [env.reset(options={"reset_mask": mask}) for env in envs]
-            assert_same_infos(results[0][1], results[1][1])
-
-
-def assert_same_infos(ours, theirs):
-    assert ours.keys() == theirs.keys()
-    for key, value in ours.items():
-        if isinstance(value, dict):
-            assert_same_infos(value, theirs[key])
-        else:
-            assert value.dtype == theirs[key].dtype
-            np.testing.assert_array_equal(value, theirs[key])
-
-
 def test_masks_of_many_sample_actions_that_are_there(mdp):
     envs = TabularVectorEnv(mdp, 5, max_episode_steps=7)
     states, infos = envs.reset(seed=0, options={"state": [0, 1, 2, 0, 1]})
@@ -138,15 +87,6 @@ def test_an_action_that_a_state_lacks_is_refused_with_the_environment_and_nothin
     after = envs.get_state()
     np.testing.assert_array_equal(after["state"], before["state"])
     assert after["generator"] == before["generator"]
-
-
-def test_the_action_of_a_copy_that_starts_again_is_not_looked_at(mdp):
-    envs = TabularVectorEnv(mdp, 2, max_episode_steps=1)
-    envs.reset(seed=0, options={"state": [1, 2]})
-    envs.step([1, 0])
-    observations, *_, infos = envs.step([0, 1])
-    np.testing.assert_array_equal(observations, 1)
-    np.testing.assert_array_equal(infos["action_mask"], MASKS[[1, 1]])
 
 
 def test_absent_actions_survive_streams_pictures_and_tables(mdp):

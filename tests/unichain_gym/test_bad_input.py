@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
 
 from unichain_gym import MarkovChain, TabularEnv, TabularMDP, TabularVectorEnv, make_mdp
 from unichain_gym.cores import garnet, river_swim
-from unichain_gym.errors import InvalidArgumentError, InvalidMnemonicError, InvalidModelError
-from unichain_gym.population import simulate_counts
+from unichain_gym.errors import InvalidArgumentError, InvalidModelError
 from unichain_gym.streams import attach_streams
 
 ONE = np.ones((1, 1, 1))
@@ -57,13 +55,6 @@ def test_what_is_no_array_of_real_numbers_is_named(build: Any, what: str):
         build()
 
 
-def test_a_transition_matrix_has_two_dimensions():
-    with pytest.raises(
-        InvalidModelError, match=r"transition_matrix has shape \(S, S\); got \(1,\)"
-    ):
-        MarkovChain([1.0], [0.0], [1.0])
-
-
 @pytest.mark.parametrize(
     ("build", "message"),
     [
@@ -100,48 +91,6 @@ def test_answers_and_models_are_read_only():
     assert chain.policy[0].tolist() == [0.5, 0.5]
 
 
-def test_a_mnemonic_is_text():
-    with pytest.raises(InvalidMnemonicError, match="None is not a mnemonic"):
-        make_mdp(None)  # type: ignore[arg-type]
-
-
-def test_numbers_of_trials_timesteps_and_environments_are_whole():
-    mdp = make_mdp("h6")
-    chain = mdp.induce(np.zeros(6, dtype=int))
-    rng = np.random.default_rng(0)
-    with pytest.raises(InvalidArgumentError, match=r"n_trials must be an integer; got 2\.5"):
-        simulate_counts(chain, 2.5, 3, rng)  # type: ignore[arg-type]
-    with pytest.raises(InvalidArgumentError, match=r"t_max must be an integer; got 2\.5"):
-        chain.stepwise_distributions(2.5)  # type: ignore[arg-type]
-    with pytest.raises(InvalidArgumentError, match=r"num_envs must be an integer; got 2\.0"):
-        TabularVectorEnv(mdp, 2.0)  # type: ignore[arg-type]
-
-
-def test_one_reference_means_one():
-    chain = make_mdp("h6").induce(np.zeros(6, dtype=int))
-    with pytest.raises(InvalidModelError, match=r"one state is needed; got \[1, 2\]"):
-        chain.relative_value([1, 2])  # type: ignore[arg-type]
-    with pytest.raises(InvalidModelError, match=r"one state is needed; got \[1, 2\]"):
-        chain.class_of([1, 2])  # type: ignore[arg-type]
-
-
-class Table(gym.Env[int, int]):
-    """An environment with a toy-text table."""
-
-    def __init__(self, P: Any) -> None:
-        self.P = P
-
-
-def test_a_table_with_uneven_actions_or_unknown_states_is_refused():
-    stay = [(1.0, 0, 0.0, False)]
-    uneven = Table({0: {0: stay}, 1: {0: stay, 1: stay}})
-    with pytest.raises(InvalidModelError, match="1 actions for state 0 and 2 for state 1"):
-        TabularMDP.from_gymnasium(uneven, initial=[1.0, 0.0])
-    outside = Table({0: {0: [(1.0, 7, 0.0, True)]}})
-    with pytest.raises(InvalidModelError, match="leads to state 7, which must lie in 0 to 0"):
-        TabularMDP.from_gymnasium(outside, initial=[1.0])
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -166,8 +115,3 @@ def test_a_snapshot_must_be_complete_and_of_as_many_environments():
         TabularEnv(mdp).set_state({"state": 1})
     with pytest.raises(InvalidArgumentError, match="snapshot is of 2 environments; these are 3"):
         TabularVectorEnv(mdp, 3).set_state(TabularVectorEnv(mdp, 2).get_state())
-
-
-def test_a_start_distribution_of_text_is_refused():
-    with pytest.raises(InvalidArgumentError, match="'distribution'] must be an array of real"):
-        TabularEnv(make_mdp("h6")).reset(options={"distribution": "abc"})

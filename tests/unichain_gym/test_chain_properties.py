@@ -5,7 +5,6 @@ from __future__ import annotations
 import networkx as nx
 import numpy as np
 import pytest
-import quantecon
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -55,7 +54,7 @@ def limiting_matrix(chain: MarkovChain) -> FloatArray:
 
 
 @given(chains())
-@settings(max_examples=40)
+@settings(max_examples=15)
 def test_gain_bias_and_stationary_distribution_solve_their_equations(chain: MarkovChain) -> None:
     P, limit = chain.transition_matrix, limiting_matrix(chain)
     p = chain.stationary_distribution
@@ -69,7 +68,7 @@ def test_gain_bias_and_stationary_distribution_solve_their_equations(chain: Mark
 
 
 @given(chains())
-@settings(max_examples=40)
+@settings(max_examples=15)
 def test_deviation_matrix_is_the_group_inverse(chain: MarkovChain) -> None:
     D, limit = chain.deviation_matrix, limiting_matrix(chain)
     eye = np.eye(chain.n_states)
@@ -83,8 +82,9 @@ def test_deviation_matrix_is_the_group_inverse(chain: MarkovChain) -> None:
 
 
 @given(chains())
-@settings(max_examples=40)
+@settings(max_examples=15)
 def test_classes_and_periods_are_those_of_other_libraries(chain: MarkovChain) -> None:
+    quantecon = pytest.importorskip("quantecon")  # whose import takes seconds
     P = chain.transition_matrix.toarray()
     theirs = quantecon.MarkovChain(P)
     ours = {tuple(c.tolist()) for c in chain.recurrent_classes}
@@ -101,7 +101,7 @@ def test_classes_and_periods_are_those_of_other_libraries(chain: MarkovChain) ->
 
 
 @given(chains())
-@settings(max_examples=40)
+@settings(max_examples=15)
 def test_every_walk_is_absorbed_somewhere(chain: MarkovChain) -> None:
     absorption = chain.absorption_probabilities()
     assert (absorption >= 0.0).all()
@@ -121,7 +121,7 @@ def test_every_walk_is_absorbed_somewhere(chain: MarkovChain) -> None:
 
 
 @given(chains())
-@settings(max_examples=40)
+@settings(max_examples=15)
 def test_discounted_value_tends_to_gain_and_bias(chain: MarkovChain) -> None:
     P, r = chain.transition_matrix.toarray(), chain.reward
     exact = np.linalg.solve(np.eye(r.size) - 0.9 * P, r)
@@ -136,7 +136,7 @@ def test_discounted_value_tends_to_gain_and_bias(chain: MarkovChain) -> None:
 
 
 @given(chains(), st.integers(0, 100))
-@settings(max_examples=40)
+@settings(max_examples=15)
 def test_stepwise_distributions_follow_the_chain(chain: MarkovChain, t_max: int) -> None:
     p = chain.stepwise_distributions(t_max)
     assert p.shape == (t_max + 1, chain.n_states)
@@ -146,7 +146,7 @@ def test_stepwise_distributions_follow_the_chain(chain: MarkovChain, t_max: int)
 
 
 @given(chains(), st.sampled_from((1e-2, 1e-6)))
-@settings(max_examples=40)
+@settings(max_examples=15)
 def test_mixing_time_is_the_first_time_within_the_tolerance(chain: MarkovChain, tol: float) -> None:
     assume(chain.period == 1)
     t = chain.mixing_time(tol)
@@ -158,7 +158,7 @@ def test_mixing_time_is_the_first_time_within_the_tolerance(chain: MarkovChain, 
 
 
 @given(chains())
-@settings(max_examples=40)
+@settings(max_examples=15)
 def test_averaged_mixing_time_is_the_first_time_within_the_tolerance(chain: MarkovChain) -> None:
     tol = 0.02
     t = chain.mixing_time(tol, averaged=True)
@@ -171,7 +171,7 @@ def test_averaged_mixing_time_is_the_first_time_within_the_tolerance(chain: Mark
 
 
 @given(chains(), st.sampled_from((1.0, 1e-1, 1e-4)))
-@settings(max_examples=40)
+@settings(max_examples=15)
 def test_max_absorption_time_is_the_first_time_of_a_small_norm(
     chain: MarkovChain, tol: float
 ) -> None:
@@ -185,7 +185,7 @@ def test_max_absorption_time_is_the_first_time_of_a_small_norm(
 
 
 @given(chains())
-@settings(max_examples=40)
+@settings(max_examples=15)
 def test_hitting_times_solve_their_equation(chain: MarkovChain) -> None:
     P = chain.transition_matrix.toarray()
     target = chain.n_states // 2
@@ -202,7 +202,7 @@ def test_hitting_times_solve_their_equation(chain: MarkovChain) -> None:
 
 
 @given(chains())
-@settings(max_examples=40)
+@settings(max_examples=15)
 def test_variance_and_kemeny_constant_are_their_definitions(chain: MarkovChain) -> None:
     assume(chain.is_unichain)
     D, p, r = chain.deviation_matrix, chain.stationary_distribution, chain.reward

@@ -169,6 +169,7 @@ def test_errors_are_within_the_bounds_that_are_reported(
     assert np.abs(b - exact.bias).max() <= of_b * np.abs(b).max()
 
 
+@pytest.mark.first(5)
 @pytest.mark.parametrize("method", ["sparse LU", "BiCGStab"])
 @pytest.mark.parametrize("leave", [1e-6, 1e-9, 1e-13])
 def test_what_exceeds_the_error_bounds_is_refused(
@@ -331,19 +332,19 @@ def test_long_streams_have_closed_forms() -> None:
     assert chain.solver_report.entries[-1].method == "triangular"
 
 
-def test_a_million_states_are_solved_by_structure() -> None:
-    mdp = make_mdp("h1000003e")
+def test_a_hundred_thousand_states_are_solved_by_structure() -> None:
+    mdp = make_mdp("h100003e")
     chain = mdp.induce(np.ones(mdp.n_states, dtype=int))
     core = make_mdp("h3").induce(np.ones(3, dtype=int))
     np.testing.assert_allclose(chain.stationary_distribution[-3:], core.stationary_distribution)
     assert chain.gain == pytest.approx(core.gain, rel=1e-14)
     np.testing.assert_allclose(chain.bias[-3:], core.bias, rtol=1e-12)
     # Each state of a stream adds (1 - g)/0.6 before the core is entered.
-    expected = core.bias[0] + 200_000 / 0.6 * (1.0 - core.gain)
-    np.testing.assert_allclose(chain.bias[:1_000_000:200_000], expected, rtol=1e-9)
-    assert chain.mean_absorption_time[0] == pytest.approx(200_000 / 0.6, rel=1e-9)
+    expected = core.bias[0] + 20_000 / 0.6 * (1.0 - core.gain)
+    np.testing.assert_allclose(chain.bias[:100_000:20_000], expected, rtol=1e-9)
+    assert chain.mean_absorption_time[0] == pytest.approx(20_000 / 0.6, rel=1e-9)
     p = chain.stepwise_distributions(3)
-    np.testing.assert_allclose(p[3, -3:].sum(), 5 * (3 * 0.6) * 1e-6, rtol=1e-9)
+    np.testing.assert_allclose(p[3, -3:].sum(), 5 * (3 * 0.6) * 1e-5, rtol=1e-9)
 
 
 def test_classes_of_a_wide_chain_are_found_without_a_loop_over_them() -> None:
@@ -363,7 +364,7 @@ def test_halves_linked_by_less_than_elimination_can_see_have_their_shares() -> N
     assert chain.gain == pytest.approx(0.2, rel=1e-10)
 
 
-@pytest.mark.parametrize("n", [10, 1_000])
+@pytest.mark.parametrize("n", [10, 300])
 @pytest.mark.parametrize("leave", [1e-6, 1e-12, 1e-30, 1e-300])
 @pytest.mark.parametrize("kind", ["random", "line"])
 def test_halves_of_every_size_have_their_shares_or_are_refused(

@@ -14,7 +14,7 @@ import pytest
 
 from unichain_gym import MarkovChain, TabularEnv, TabularMDP, TabularVectorEnv, make_mdp
 
-SUITE = ["h6", "x10", "m16", "h36c"]
+SUITE = ["x10", "m16"]
 
 QUANTITIES = (
     *("gain", "gain_vector", "bias", "action_bias", "stationary_distribution", "variance"),

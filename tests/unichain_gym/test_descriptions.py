@@ -8,11 +8,10 @@ import re
 import gymnasium as gym
 import pytest
 
-from unichain_gym import TabularEnv, TabularMDP, TabularVectorEnv, UnichainEnv
+from unichain_gym import TabularMDP
 from unichain_gym.cores import CORES, MachineAction
 from unichain_gym.cores.core import Core
 from unichain_gym.descriptions import describe_core, describe_suite, outcome_table
-from unichain_gym.streams import MNEMONICS
 
 HEADINGS = [
     "Description",
@@ -60,18 +59,6 @@ def test_a_page_has_gymnasiums_headings_in_order_and_something_under_each(core):
         assert all(part.strip() for part in parts[2::2])
 
 
-def test_the_environments_docstring_has_gymnasiums_headings():
-    doc = inspect.getdoc(UnichainEnv) or ""
-    assert re.findall(r"^## (.*)$", doc, re.M) == [*HEADINGS, "Example"]
-
-
-def test_actions_and_states_have_a_name_each_or_none(core):
-    mdp = core()
-    if core.actions is not None:
-        assert [int(action) for action in core.actions] == list(range(mdp.n_actions))
-    assert len(core.state_names) in (0, mdp.n_states)
-
-
 def test_actions_are_named_in_words_or_by_number():
     assert [CORES["m"].action_name(a) for a in MachineAction] == ["keep", "overhaul", "replace"]
     assert CORES["g"].action_name(1) == "1"
@@ -87,30 +74,12 @@ def test_every_option_of_a_core_has_its_default_and_a_meaning(core):
         assert name in describe_core(core)
 
 
-def test_options_that_share_a_line_of_the_docstring_share_its_meaning():
-    arguments = CORES["g"].arguments
-    assert arguments["n_states"].meaning == arguments["n_actions"].meaning == "Size of the MDP."
-
-
 def test_the_ids_of_the_cores_are_those_registered(core):
     assert all(env_id in gym.registry for env_id in core.ids)
     assert all(mnemonic.startswith(core.letter) for mnemonic in core.mnemonics)
-
-
-def test_every_mnemonic_belongs_to_a_core_once():
-    assert len(set(MNEMONICS)) == len(MNEMONICS) == sum(len(c.mnemonics) for c in CORES.values())
 
 
 def test_the_example_of_a_page_makes_the_environment(core):
     (code,) = re.findall(r"```python\n(.*?)\n```", describe_core(core), re.S)
     env = eval(code, {"gymnasium": gym})
     assert env.unwrapped.mdp.name == core.mnemonics[-1]
-
-
-@pytest.mark.parametrize("environment", [TabularEnv, TabularVectorEnv])
-def test_public_members_of_an_environment_are_listed_in_its_docstring(environment):
-    doc = inspect.getdoc(environment) or ""
-    listed = set(re.findall(r"^([\w, ]+)(?: :|\()", doc, re.M))
-    names = {name for entry in listed for name in entry.split(", ")}
-    own = {name for name in vars(environment) if not name.startswith("_")} - {"metadata"}
-    assert own <= names

@@ -60,41 +60,26 @@ def test_reset_without_a_seed_goes_on_with_the_generator():
     assert [env.reset()[0] for _ in range(5)] == later
 
 
-def test_info_is_empty_unless_asked_for(env):
-    assert env.reset()[1] == {}
-    assert env.step(0)[4] == {}
-
-
 def test_full_info_tells_timestep_and_class_of_the_state():
     env = UnichainEnv("h4", advance_probs=(1.0, 1.0), info_level="full")
     assert env.reset() == (0, {"timestep": 0, "state_class": "transient"})
     assert env.step(0)[4] == {"timestep": 1, "state_class": "recurrent"}
 
 
-def test_a_state_set_replays_what_followed_it(env):
+def test_a_state_set_replays_what_followed_it_resets_included(env):
     rng = np.random.default_rng(0)
     for _ in range(10):
         env.step(int(rng.integers(2)))
     snapshot = env.get_state()
     actions = rng.integers(2, size=200).tolist()
-    first = [env.step(a) for a in actions]
+    first = [env.step(a) for a in actions] + [env.reset() for _ in range(10)]
     other = UnichainEnv("h36c")
     for replaying in (env, other):
         replaying.set_state(snapshot)
-        assert [replaying.step(a) for a in actions] == first
-
-
-def test_a_replay_includes_resets(env):
-    snapshot = env.get_state()
-    first = [env.reset()[0] for _ in range(10)]
-    env.set_state(snapshot)
-    assert [env.reset()[0] for _ in range(10)] == first
-
-
-def test_a_state_taken_before_the_first_reset_is_before_the_first_reset():
-    env, other = UnichainEnv("h6"), UnichainEnv("h6")
-    other.set_state(env.get_state())
-    assert env.reset() == other.reset()
+        again = [replaying.step(a) for a in actions] + [replaying.reset() for _ in range(10)]
+        assert again == first
+    with pytest.raises(InvalidArgumentError, match="the snapshot's state must be from 0 to 5"):
+        UnichainEnv("h6").set_state({**snapshot, "state": 30})
 
 
 @pytest.mark.parametrize("action", [np.int64(1), np.int32(1), np.array(1), True])
@@ -135,19 +120,9 @@ def test_a_wrong_reset_option_is_an_error(env, options, error, message):
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        (
-            {"render_mode": "video"},
-            InvalidArgumentError,
-            "render_mode must be 'rgb_array' or 'ansi'; got 'video'",
-        ),
-        (
-            {"info_level": "all"},
-            InvalidArgumentError,
-            "info_level must be 'minimal' or 'full'; got 'all'",
-        ),
+        ({"render_mode": "video"}, InvalidArgumentError, "'rgb_array' or 'ansi'; got 'video'"),
+        ({"info_level": "all"}, InvalidArgumentError, "'minimal' or 'full'; got 'all'"),
         ({"mnemonic": "h4b"}, InvalidMnemonicError, "the nearest valid ones: h5b"),
-        ({"mnemonic": ""}, InvalidMnemonicError, "'' is not a mnemonic"),
-        ({"advance_probs": (0, 1)}, InvalidModelError, "above 0 and at most 1"),
         ({"core_options": 5}, InvalidModelError, "core_options must be a dict of options; got 5"),
     ],
 )
@@ -167,12 +142,6 @@ def test_step_and_render_need_a_reset_first():
 def test_render_without_a_mode_warns_and_returns_nothing(env):
     with pytest.warns(UserWarning, match="without a render_mode"):
         assert env.render() is None
-
-
-def test_a_snapshot_of_a_larger_environment_does_not_fit(env):
-    env.reset(options={"state": 30})
-    with pytest.raises(InvalidArgumentError, match="the snapshot's state must be from 0 to 5"):
-        UnichainEnv("h6").set_state(env.get_state())
 
 
 @pytest.mark.parametrize(
@@ -196,5 +165,7 @@ def test_a_snapshot_with_a_wrong_entry_is_refused_and_changes_nothing(env, entry
 
 def test_a_large_environment_steps_at_once():
     env = TabularEnv(make_mdp("h1000003e"))
+    ends = env.mdp.next_state[199_999:1_000_000:200_000, 0, 1]
+    np.testing.assert_array_equal(ends, [1_000_000] * 5)
     env.reset(seed=0, options={"state": 1_000_002})
     assert 999_999 < env.step(1)[0] < 1_000_003

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import pickle
 from typing import Any
 
@@ -36,6 +35,7 @@ def trajectory(env, seed, n_steps=60, reset_every=25):
     return returned
 
 
+@pytest.mark.first(6)
 def test_gymnasiums_checker_finds_nothing_wrong_in_any_render_mode(env_id):
     check_env(gym.make(env_id).unwrapped)
 
@@ -74,23 +74,6 @@ def test_the_spec_survives_json_and_pickle(env_id):
         np.testing.assert_array_equal(mdp.outcome_thresholds, made.outcome_thresholds)
         np.testing.assert_array_equal(mdp.reward, made.reward)
         np.testing.assert_array_equal(mdp.next_state, made.next_state)
-
-
-@pytest.mark.parametrize("clone", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))])
-def test_a_copy_taken_mid_run_goes_on_alike_and_apart(env_id, clone):
-    env = gym.make(env_id)
-    trajectory(env, seed=4)
-    other = clone(env)
-    actions = np.random.default_rng(0).integers(2, size=50).tolist()
-    ours = [env.step(a) for a in actions]
-    assert [other.step(a) for a in actions] == ours
-
-
-def test_closing_twice_is_fine(env_id):
-    env = gym.make(env_id)
-    env.reset(seed=0)
-    env.close()
-    env.close()
 
 
 def test_the_vector_environment_is_native_and_steps_without_a_warning(env_id):

@@ -12,14 +12,6 @@ from gymnasium.wrappers import RecordEpisodeStatistics
 import unichain_gym  # noqa: F401  (registers the ids)
 
 
-def test_a_time_limit_truncates_and_the_environment_itself_does_not():
-    env = gym.make("Unichain-h36c-v0", max_episode_steps=5)
-    env.reset(seed=0)
-    steps = [env.step(0) for _ in range(5)]
-    assert [truncated for *_, truncated, _ in steps] == [False] * 4 + [True]
-    assert not any(terminated for _, _, terminated, *_ in steps)
-
-
 def test_episode_statistics_add_up_the_rewards():
     env = RecordEpisodeStatistics(gym.make("Unichain-x10-v0", max_episode_steps=7))
     env.reset(seed=0, options={"state": 0})
@@ -31,7 +23,10 @@ def test_episode_statistics_add_up_the_rewards():
     assert (info["episode"]["r"], info["episode"]["l"]) == (sum(rewards), 7)
 
 
-@pytest.mark.parametrize(("mode", "vector_kwargs"), [("sync", {}), ("async", {"context": "spawn"})])
+@pytest.mark.parametrize(
+    ("mode", "vector_kwargs"),
+    [("sync", {}), pytest.param("async", {"context": "spawn"}, marks=pytest.mark.slow)],
+)
 def test_gymnasiums_vector_environments_step_single_ones(mode, vector_kwargs):
     envs = gym.make_vec(
         "Unichain-h36c-v0", num_envs=2, vectorization_mode=mode, vector_kwargs=vector_kwargs

@@ -115,18 +115,17 @@ CALLS: dict[str, Any] = {
     "from_gymnasium(on_termination=)": lambda v: TabularMDP.from_gymnasium(
         TabularEnv(MDP), on_termination=v
     ),
-    "induce": MDP.induce,
-    "check_policy": MDP.check_policy,
-    "random_policy": lambda v: MDP.random_policy(v),
-    "reachable": MDP.reachable,
-    "optimal_policy(criterion)": lambda v: MDP.optimal_policy(v),
+    **{
+        name: getattr(MDP, name)
+        for name in (
+            *("induce", "check_policy", "random_policy", "reachable", "optimal_policy"),
+            *("worst_policy", "save", "load"),
+        )
+    },
     "optimal_policy(discount)": lambda v: MDP.optimal_policy("discounted", v),
     "optimal_policy(horizon=)": lambda v: MDP.optimal_policy(horizon=v),
     "optimal_policy(terminal=)": lambda v: MDP.optimal_policy(horizon=3, terminal=v),
     "optimal_policy(horizon=, discount)": lambda v: MDP.optimal_policy(horizon=3, discount=v),
-    "worst_policy(criterion)": lambda v: MDP.worst_policy(v),
-    "save": MDP.save,
-    "load": TabularMDP.load,
     "plot(values=)": lambda v: MDP.plot(values=v),
     "plot(policy=)": lambda v: MDP.plot(policy=v),
     "plot(above=)": lambda v: MDP.plot(above=v),
@@ -141,26 +140,21 @@ CALLS: dict[str, Any] = {
     "MarkovChain(state_names=)": lambda v: MarkovChain(
         CHAIN.transition_matrix, CHAIN.reward, START, state_names=v
     ),
-    "class_of": CHAIN.class_of,
-    "chain.reachable": CHAIN.reachable,
-    "relative_value": CHAIN.relative_value,
-    "asymptotic_variance": CHAIN.asymptotic_variance,
-    "discounted_value": CHAIN.discounted_value,
-    "bisimulation_distance": CHAIN.bisimulation_distance,
-    "max_absorption_time": CHAIN.max_absorption_time,
-    "hitting_time": CHAIN.hitting_time,
+    **{
+        f"chain.{name}": getattr(CHAIN, name)
+        for name in (
+            *("class_of", "reachable", "relative_value", "asymptotic_variance", "mixing_time"),
+            *("discounted_value", "bisimulation_distance", "max_absorption_time", "hitting_time"),
+            *("hitting_time_variance", "hitting_reward", "hitting_probability"),
+            *("stepwise_distributions", "finite_horizon_value"),
+        )
+    },
     "hitting_time(given_hit)": lambda v: CHAIN.hitting_time(v, given_hit=True),
-    "hitting_time_variance": CHAIN.hitting_time_variance,
-    "hitting_reward": lambda v: CHAIN.hitting_reward(v),
-    "hitting_probability": CHAIN.hitting_probability,
     "hitting_probability(avoiding)": lambda v: CHAIN.hitting_probability(0, v),
-    "stepwise_distributions": lambda v: CHAIN.stepwise_distributions(v),
     "stepwise_distributions(tol)": lambda v: CHAIN.stepwise_distributions(3, v),
-    "finite_horizon_value": CHAIN.finite_horizon_value,
     "finite_horizon_value(terminal)": lambda v: CHAIN.finite_horizon_value(3, v),
     "simulate(n_steps)": lambda v: CHAIN.simulate(v, 0),
     "simulate(seed)": lambda v: CHAIN.simulate(3, v),
-    "mixing_time": CHAIN.mixing_time,
     "mixing_time(start)": lambda v: CHAIN.mixing_time(start=v),
     "chain.plot(values=)": lambda v: CHAIN.plot(values=v),
     "chain.plot(above=)": lambda v: CHAIN.plot(above=v),

@@ -146,12 +146,6 @@ def test_sparse_rewards_are_those_of_their_dense_form() -> None:
         TabularMDP.from_arrays(P, [sparse.csr_array(R[0])], start, order="ass")
 
 
-def test_an_optimal_policy_is_a_policy() -> None:
-    mdp = make_mdp("h36c")
-    best = mdp.optimal_policy()
-    assert mdp.induce(best).gain == best.chain.gain
-
-
 @pytest.mark.parametrize("name", ["reward", "bias", "transition_matrix", "mdp", "color"])
 def test_a_chain_does_not_change(name: str) -> None:
     chain = make_mdp("h3").induce([0, 0, 0])

@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 from unichain_gym import TabularMDP, make_mdp
 from unichain_gym.layout import NODE_RADIUS, SPACING, edge_curves, lay_out
 
-MNEMONICS = ["x1", "h3", "h6", "x9d", "c10", "h10", "x10", "h36", "h36c", "c35c", "h100", "c100"]
-
 
 def random_mdp(seed, n_states, n_actions, n_outcomes):
     rng = np.random.default_rng(seed)
@@ -23,12 +21,16 @@ def random_mdp(seed, n_states, n_actions, n_outcomes):
     return TabularMDP(next_state, probability, np.zeros(shape), np.eye(n_states)[0])
 
 
+def layout_of(mdp):
+    return lay_out(mdp.uniform_chain, mdp.n_actions)
+
+
 def smallest_distance(position):
     apart = np.linalg.norm(position[:, None] - position[None], axis=-1)
     return apart[~np.eye(len(apart), dtype=bool)].min(initial=np.inf)
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 2**32 - 1),
     n_states=st.integers(1, 40),
@@ -36,13 +38,13 @@ def smallest_distance(position):
     n_outcomes=st.integers(1, 2),
 )
 def test_states_of_any_mdp_do_not_overlap(seed, n_states, n_actions, n_outcomes):
-    layout = lay_out(random_mdp(seed, n_states, n_actions, n_outcomes))
+    layout = layout_of(random_mdp(seed, n_states, n_actions, n_outcomes))
     assert np.isfinite(layout.position).all()
     assert np.isfinite(layout.loop_angle).all()
     assert smallest_distance(layout.position) > 2 * NODE_RADIUS
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 2**32 - 1), n_states=st.integers(1, 30))
 def test_recurrent_states_are_those_of_the_attracting_components(seed, n_states):
     mdp = random_mdp(seed, n_states, 2, 1)
@@ -50,16 +52,16 @@ def test_recurrent_states_are_those_of_the_attracting_components(seed, n_states)
     graph.add_nodes_from(range(n_states))
     graph.add_edges_from((s, int(t)) for s in range(n_states) for t in mdp.next_state[s].ravel())
     attracting = set().union(*nx.attracting_components(graph))
-    for is_recurrent in (lay_out(mdp).is_recurrent, mdp.state_classes == "recurrent"):
+    for is_recurrent in (layout_of(mdp).is_recurrent, mdp.state_classes == "recurrent"):
         assert set(np.flatnonzero(is_recurrent)) == attracting
 
 
 @pytest.mark.parametrize("mnemonic", ["h6", "x9d", "h36c", "h100"])
 def test_states_of_a_stream_follow_each_other_equally_spaced(mnemonic):
     mdp = make_mdp(mnemonic)
-    position = lay_out(mdp).position
+    position = layout_of(mdp).position
     follower = mdp.next_state[:, 0, 1]
-    transient = np.flatnonzero(~lay_out(mdp).is_recurrent)
+    transient = np.flatnonzero(~layout_of(mdp).is_recurrent)
     inside = transient[follower[transient] < transient.size]
     step = np.linalg.norm(position[follower[inside]] - position[inside], axis=1)
     assert (step <= SPACING * (1 + 1e-6)).all()  # a chord of the spiral is shorter than its arc
@@ -68,7 +70,7 @@ def test_states_of_a_stream_follow_each_other_equally_spaced(mnemonic):
 
 def crossings(mdp):
     """Pairs of arrows, of other states each, that cross; and arrows over a third state."""
-    layout = lay_out(mdp)
+    layout = layout_of(mdp)
     s, a, k = np.nonzero(mdp.probability)
     after = mdp.next_state[s, a, k]
     moves = s != after
@@ -98,10 +100,10 @@ def test_no_arrow_crosses_another_or_a_third_state(mnemonic):
     assert crossings(make_mdp(mnemonic)) == (0, 0)
 
 
-@pytest.mark.parametrize("mnemonic", MNEMONICS)
+@pytest.mark.parametrize("mnemonic", ["x1", "h6", "x9d", "h36c", "c100"])
 def test_every_arrow_runs_from_the_rim_of_one_state_to_that_of_the_other(mnemonic):
     mdp = make_mdp(mnemonic)
-    layout = lay_out(mdp)
+    layout = layout_of(mdp)
     s, a, k = np.nonzero(mdp.probability)
     after = mdp.next_state[s, a, k]
     curve = edge_curves(layout, s, a, after, mdp.n_actions)

@@ -33,7 +33,7 @@ def assert_same(one: TabularMDP, other: TabularMDP) -> None:
 
 
 @given(st.integers(0, 10_000))
-@settings(max_examples=50)
+@settings(max_examples=20)
 def test_arrays_and_transitions_round_trip(seed: int) -> None:
     mdp = random_mdp(seed)
     P, R, initial = mdp.to_arrays()
@@ -46,7 +46,7 @@ def test_arrays_and_transitions_round_trip(seed: int) -> None:
 
 
 @given(st.integers(0, 10_000))
-@settings(max_examples=20)
+@settings(max_examples=8)
 def test_induced_chain_is_the_average_over_actions(seed: int) -> None:
     mdp = random_mdp(seed)
     P, R, initial = mdp.to_arrays()

@@ -82,14 +82,15 @@ def all_unichain(mdp: TabularMDP) -> bool:
 
 
 @given(st.integers(0, 2**32 - 1))
-@settings(max_examples=150)
+@settings(max_examples=60)
 def test_unichain_verdict_is_that_of_trying_every_policy(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    S, A = int(rng.integers(1, 6)), int(rng.integers(1, 4))
+    S, A = int(rng.integers(1, 5)), int(rng.integers(1, 4))
     P = rng.random((S, A, S)) * (rng.random((S, A, S)) < rng.choice([0.2, 0.4, 0.7]))
-    P[P.sum(axis=2) == 0.0, int(rng.integers(S))] = 1.0
-    P /= P.sum(axis=2, keepdims=True)
-    mdp = TabularMDP.from_arrays(P, np.zeros(S), np.full(S, 1.0 / S))
+    P[np.arange(S), 0, int(rng.integers(S))] = 1.0
+    total = P.sum(axis=2, keepdims=True)
+    P = np.divide(P, total, out=np.zeros_like(P), where=total > 0.0)
+    mdp = TabularMDP.from_arrays(P, np.zeros(S), np.full(S, 1.0 / S), allowed=P.any(axis=2))
     assert mdp.is_unichain() is all_unichain(mdp)
 
 

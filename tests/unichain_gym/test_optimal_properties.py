@@ -56,7 +56,7 @@ def brute_force(mdp: TabularMDP, orders: tuple[int, ...]) -> list[tuple[Any, lis
     return found
 
 
-@settings(max_examples=20)
+@settings(max_examples=8)
 @given(SEEDS)
 def test_values_and_actions_are_those_of_trying_every_policy(seed: int) -> None:
     mdp = small_mdp(seed)
@@ -70,7 +70,7 @@ def test_values_and_actions_are_those_of_trying_every_policy(seed: int) -> None:
             assert_allclose(optimal.bias, terms[1], atol=1e-9)
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(SEEDS)
 def test_the_optimality_equations_hold_to_rounding(seed: int) -> None:
     mdp = small_mdp(seed)
@@ -86,7 +86,7 @@ def test_the_optimality_equations_hold_to_rounding(seed: int) -> None:
     assert_allclose(value.max(axis=1), optimal.bias + optimal.gain, atol=1e-12)
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(SEEDS)
 def test_no_single_change_of_an_action_improves_gain_or_bias(seed: int) -> None:
     mdp = small_mdp(seed)
@@ -100,7 +100,7 @@ def test_no_single_change_of_an_action_improves_gain_or_bias(seed: int) -> None:
             assert (chain.bias <= optimal.bias + 1e-9).all()
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(SEEDS)
 def test_the_blackwell_policy_is_optimal_for_discounts_near_one(seed: int) -> None:
     mdp = small_mdp(seed)
@@ -112,7 +112,7 @@ def test_the_blackwell_policy_is_optimal_for_discounts_near_one(seed: int) -> No
     assert_allclose(value, best.value, rtol=1e-12, atol=1e-10)
 
 
-@settings(max_examples=20)
+@settings(max_examples=8)
 @given(SEEDS)
 def test_gains_never_fall_from_one_iteration_to_the_next(seed: int) -> None:
     mdp = small_mdp(seed)
@@ -126,7 +126,7 @@ def test_gains_never_fall_from_one_iteration_to_the_next(seed: int) -> None:
     assert_allclose(gains[-1], best, atol=1e-9)
 
 
-@settings(max_examples=30)
+@settings(max_examples=12)
 @given(SEEDS, st.sampled_from(["gain", "bias", "blackwell"]))
 def test_renumbering_states_renumbers_the_answers(seed: int, criterion: Any) -> None:
     mdp = small_mdp(seed)
@@ -144,7 +144,7 @@ def test_renumbering_states_renumbers_the_answers(seed: int, criterion: Any) -> 
         assert_allclose(ours.bias[order], theirs.bias, atol=1e-12)
 
 
-@settings(max_examples=30)
+@settings(max_examples=12)
 @given(
     SEEDS, st.floats(-100.0, 100.0), st.sampled_from([1e-9, 0.1, 3.0, 1e9]), st.sampled_from([0, 1])
 )
@@ -160,7 +160,7 @@ def test_scaled_and_shifted_rewards_scale_and_shift_the_values(
     assert (after.optimal_actions == before.optimal_actions).all()
 
 
-@settings(max_examples=30)
+@settings(max_examples=12)
 @given(SEEDS)
 def test_the_worst_policy_is_optimal_for_opposite_rewards(seed: int) -> None:
     mdp = small_mdp(seed)
@@ -171,7 +171,7 @@ def test_the_worst_policy_is_optimal_for_opposite_rewards(seed: int) -> None:
     assert (worst.optimal_actions == opposite.optimal_actions).all()
 
 
-@settings(max_examples=12)
+@settings(max_examples=6)
 @given(SEEDS)
 def test_the_diameter_is_the_longest_of_the_shortest_hitting_times(seed: int) -> None:
     mdp = small_mdp(seed)

@@ -117,6 +117,8 @@ def test_names_of_states_come_along():
     [
         ({0: {0: [(1.0, 0, 0.0)]}}, r"at least one; got \(1\.0, 0, 0\.0\)"),
         ({0: {0: []}}, "at least one; got None"),
+        ({0: {0: [(1.0, 7, 0.0, True)]}}, "leads to state 7, which must lie in 0 to 0"),
+        ({0: {0: []}, 1: {0: [], 1: []}}, "1 actions for state 0 and 2 for state 1"),
         ({0: {1: [(1.0, 0, 0.0, False)]}}, "each with actions 0 to 0"),
         ({0: {0: [(1.0, 0.5, 0.0, False)]}}, r"next states of P must hold integers; got 0\.5"),
         ({0: {0: [("x", 0, 0.0, False)]}}, "probabilities of P must be an array of real numbers"),

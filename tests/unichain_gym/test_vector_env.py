@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import copy
-import pickle
 
-import gymnasium as gym
 import numpy as np
 import pytest
 
 from unichain_gym import TabularMDP, TabularVectorEnv, UnichainVectorEnv
-from unichain_gym.errors import InvalidArgumentError, InvalidModelError, UnichainError
+from unichain_gym.errors import InvalidArgumentError, UnichainError
 
 
 @pytest.fixture
@@ -75,13 +73,6 @@ def test_information_is_given_in_arrays_if_asked_for():
     np.testing.assert_array_equal(infos["state_class"], ["transient", "recurrent"])
     assert infos["_timestep"].all()
     assert infos["_state_class"].all()
-
-
-@pytest.mark.parametrize("clone", [copy.deepcopy, lambda envs: pickle.loads(pickle.dumps(envs))])
-def test_a_copy_taken_mid_run_goes_on_alike_and_apart(envs, clone):
-    run(envs, 5)
-    other = clone(envs)
-    np.testing.assert_array_equal(run(envs), run(other))
 
 
 def test_one_outcome_or_many_are_all_found():
@@ -149,12 +140,3 @@ def test_a_start_comes_before_steps_and_partial_resets():
         envs.step([0, 0])
     with pytest.raises(UnichainError, match=r"reset\(\) all environments before some"):
         envs.reset(options={"reset_mask": np.array([True, False])})
-
-
-def test_wrong_arguments_are_errors():
-    with pytest.raises(InvalidArgumentError, match="num_envs must be at least 1; got 0"):
-        gym.make_vec("Unichain-h6-v0", num_envs=0)
-    with pytest.raises(InvalidArgumentError, match="info_level must be 'minimal' or 'full'"):
-        UnichainVectorEnv(2, info_level="all")  # type: ignore[arg-type]
-    with pytest.raises(InvalidModelError, match="above 0 and at most 1"):
-        gym.make_vec("Unichain-h6-v0", num_envs=2, advance_probs=(0.3, 2.0))

@@ -21,41 +21,13 @@ from unichain_gym.cores.river_swim import RIVER_SWIM, SwimAction, river_swim
 from unichain_gym.cores.strens_chain import STRENS_CHAIN, ChainAction, strens_chain
 from unichain_gym.cores.taxicab import TAXICAB, TaxicabAction, taxicab
 
-__all__ = [
-    "CORES",
-    "AdmissionAction",
-    "Argument",
-    "ChainAction",
-    "Core",
-    "IdleAction",
-    "MachineAction",
-    "QueueAction",
-    "RepairAction",
-    "SwimAction",
-    "TaxicabAction",
-    "absorbing_state",
-    "access_control",
-    "garnet",
-    "machine_replacement",
-    "queue_admission",
-    "random_repair",
-    "river_swim",
-    "strens_chain",
-    "taxicab",
-]
+__all__ = ["CORES", "Argument", "Core"]
+__all__ += ["absorbing_state", "access_control", "garnet", "machine_replacement", "queue_admission"]
+__all__ += ["random_repair", "river_swim", "strens_chain", "taxicab"]
+__all__ += ["AdmissionAction", "ChainAction", "IdleAction", "MachineAction", "QueueAction"]
+__all__ += ["RepairAction", "SwimAction", "TaxicabAction"]
 
-CORES: dict[str, Core] = {
-    core.letter: core
-    for core in (
-        TAXICAB,
-        STRENS_CHAIN,
-        ABSORBING_STATE,
-        RIVER_SWIM,
-        ACCESS_CONTROL,
-        MACHINE_REPLACEMENT,
-        GARNET,
-        QUEUE_ADMISSION,
-        RANDOM_REPAIR,
-    )
-}
+_ALL = [TAXICAB, STRENS_CHAIN, ABSORBING_STATE, RIVER_SWIM, ACCESS_CONTROL, MACHINE_REPLACEMENT]
+_ALL += [GARNET, QUEUE_ADMISSION, RANDOM_REPAIR]
+CORES: dict[str, Core] = {core.letter: core for core in _ALL}
 """Core letter to core."""

@@ -9,18 +9,12 @@ import numpy as np
 from unichain_gym.cores.core import Core
 from unichain_gym.mdp import TabularMDP
 
-
-class IdleAction(IntEnum):
-    """Two actions, as the streams have; here neither does anything."""
-
-    WAIT = 0
-    IDLE = 1
+IdleAction = IntEnum("IdleAction", ["WAIT", "IDLE"], start=0)
 
 
 def absorbing_state() -> TabularMDP:
     """Return core ``x``."""
-    P = np.ones((1, len(IdleAction), 1))
-    return TabularMDP.from_arrays(P, np.zeros((1, len(IdleAction))), [1.0], name="x1")
+    return TabularMDP.from_arrays(np.ones((1, 2, 1)), np.zeros((1, 2)), [1.0], name="x1")
 
 
 ABSORBING_STATE = Core(
@@ -34,10 +28,7 @@ ABSORBING_STATE = Core(
     ),
     observations="The one state, 0.",
     rewards="None: 0.",
-    references=(
-        "V. Dewanto and M. Gallagher. Discounting-free policy evaluation from transient and "
-        "recurrent states. arXiv:2204.04324, 2022.",
-    ),
+    references=(),  # the paper, which every page lists
     mnemonics=("x9d", "x10"),
     state_names=("end",),
 )

@@ -17,12 +17,7 @@ N_SERVERS = 10
 FREE_PROB = 0.06
 PRIORITIES = (1.0, 2.0, 4.0, 8.0)
 
-
-class QueueAction(IntEnum):
-    """What becomes of the customer at the head of the queue."""
-
-    REJECT = 0
-    ACCEPT = 1
+QueueAction = IntEnum("QueueAction", ["REJECT", "ACCEPT"], start=0)
 
 
 def access_control(
@@ -40,15 +35,6 @@ def access_control(
         Probability in (0, 1] that a busy server becomes free during a step.
     priorities : sequence of float
         What the kinds of customers pay.
-
-    Returns
-    -------
-    TabularMDP
-
-    Raises
-    ------
-    InvalidModelError
-        If an argument is out of range.
     """
     require_integers(InvalidModelError, n_servers=n_servers)
     if n_servers < 1 or not 0.0 < free_prob <= 1.0 or len(priorities) < 1:
@@ -63,14 +49,12 @@ def access_control(
         for k in range(busy + 1):
             binomial = comb(busy, k) * free_prob**k * (1 - free_prob) ** (busy - k)
             releases[n - busy, n - busy + k] = binomial
-    free = np.arange(n + 1)
     P = np.zeros((n + 1, kinds, 2, n + 1, kinds))
-    reject, accept = QueueAction.REJECT, QueueAction.ACCEPT
-    P[:, :, reject] = releases[free, None, :, None] / kinds
-    P[:, :, accept] = releases[np.maximum(free - 1, 0), None, :, None] / kinds
-    P[0, :, accept] = P[0, :, reject]
+    P[:, :, QueueAction.REJECT] = releases[:, None, :, None] / kinds
+    taken = np.maximum(np.arange(n + 1) - 1, 0)
+    P[:, :, QueueAction.ACCEPT] = releases[taken, None, :, None] / kinds
     R = np.zeros((n + 1, kinds, 2))
-    R[1:, :, accept] = priorities
+    R[1:, :, QueueAction.ACCEPT] = priorities
     S = (n + 1) * kinds
     return TabularMDP.from_arrays(
         P.reshape(S, 2, S), R.reshape(S, 2), np.full(S, 1 / S), name=f"q{S}"

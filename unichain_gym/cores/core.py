@@ -7,22 +7,13 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from unichain_gym.mdp import TabularMDP
 
 
-@dataclass(frozen=True)
-class Argument:
-    """An option of a core.
-
-    Parameters
-    ----------
-    default : object
-        Its value if it is left out.
-    meaning : str
-        What it is, in words.
-    """
+class Argument(NamedTuple):
+    """An option of a core: its value if it is left out, and what it is in words."""
 
     default: Any
     meaning: str
@@ -36,20 +27,15 @@ class Core:
 
     Parameters
     ----------
-    letter : str
-        What its mnemonics begin with.
-    name : str
-        What the problem is called.
+    letter, name : str
+        What its mnemonics begin with, and what the problem is called.
     build : callable
         Returns the core; its parameters are the core's options.
     actions : type of IntEnum, optional
         The names of the actions; None if they have none.
-    description : str
-        The problem and its dynamics, in Markdown.
-    observations : str
-        What the number of a state means.
-    rewards : str
-        What is paid, and when.
+    description, observations, rewards : str
+        The problem and its dynamics, what the number of a state means, and what is paid when, in
+        Markdown.
     references : tuple of str
         Where the problem and its numbers come from.
     mnemonics : tuple of str
@@ -81,17 +67,17 @@ class Core:
     @property
     def arguments(self) -> Mapping[str, Argument]:
         """The core's options by name, as the builder's signature and docstring give them."""
-        meanings = _parameter_meanings(inspect.getdoc(self.build) or "")
+        doc = inspect.getdoc(self.build) or ""
+        section = re.search(r"^Parameters\n-+\n(.*?)(?=^\w+\n-+$|\Z)", doc, re.M | re.S)
+        entries = re.findall(
+            r"^(\S.*?) :.*\n((?:[ \t]+.*\n?)+)", section[1] if section else "", re.M
+        )
+        meanings = {
+            name: " ".join(text.split()) for names, text in entries for name in names.split(", ")
+        }
         parameters = inspect.signature(self.build).parameters
         return {name: Argument(p.default, meanings.get(name, "")) for name, p in parameters.items()}
 
     def action_name(self, action: int) -> str:
         """Return an action's name in lower case, or its number if it has none."""
         return str(action) if self.actions is None else self.actions(action).name.lower()
-
-
-def _parameter_meanings(docstring: str) -> dict[str, str]:
-    """Read the section Parameters of a NumPy-style docstring."""
-    section = re.search(r"^Parameters\n-+\n(.*?)(?=^\w+\n-+$|\Z)", docstring, re.M | re.S)
-    entries = re.findall(r"^(\S.*?) :.*\n((?:[ \t]+.*\n?)+)", section[1] if section else "", re.M)
-    return {name: " ".join(text.split()) for names, text in entries for name in names.split(", ")}

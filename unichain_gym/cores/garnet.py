@@ -13,10 +13,7 @@ N_STATES, N_ACTIONS, BRANCHING = 10, 2, 3
 
 
 def garnet(
-    n_states: int = N_STATES,
-    n_actions: int = N_ACTIONS,
-    branching: int = BRANCHING,
-    seed: int = 0,
+    n_states: int = N_STATES, n_actions: int = N_ACTIONS, branching: int = BRANCHING, seed: int = 0
 ) -> TabularMDP:
     """Return core ``g``.
 
@@ -28,15 +25,6 @@ def garnet(
         Successors of a state and action, 1 to ``n_states``.
     seed : int
         Decides the model: the same numbers give the same MDP.
-
-    Returns
-    -------
-    TabularMDP
-
-    Raises
-    ------
-    InvalidModelError
-        If a size or the seed is out of range.
     """
     require_integers(
         InvalidModelError, n_states=n_states, n_actions=n_actions, branching=branching, seed=seed
@@ -55,8 +43,8 @@ def garnet(
     cuts = np.sort(rng.random((*shape, branching - 1)), axis=2)
     probability = np.diff(cuts, axis=2, prepend=0.0, append=1.0)
     reward = rng.standard_normal((*shape, branching))
-    initial = np.full(n_states, 1 / n_states)
-    return TabularMDP(successors, probability, reward, initial, name=f"g{n_states}")
+    start = np.full(n_states, 1 / n_states)
+    return TabularMDP(successors, probability, reward, start, name=f"g{n_states}")
 
 
 GARNET = Core(

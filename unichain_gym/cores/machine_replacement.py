@@ -18,13 +18,7 @@ WEAR = np.array([[0, 14, 1, 1], [0, 12, 2, 2], [0, 0, 8, 8]]) / 16  # of a machi
 # Thousands a week, by state and action: running in wear 0, 1 or 2, an overhaul, a replacement.
 COST = np.array([[0, 0, 0], [1, 1, 6], [3, 4, 6], [6, 6, 6]])
 
-
-class MachineAction(IntEnum):
-    """What to do with the machine this week."""
-
-    KEEP = 0
-    OVERHAUL = 1
-    REPLACE = 2
+MachineAction = IntEnum("MachineAction", ["KEEP", "OVERHAUL", "REPLACE"], start=0)
 
 
 def machine_replacement() -> TabularMDP:

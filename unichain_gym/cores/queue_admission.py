@@ -15,12 +15,7 @@ CAPACITY = 10
 ARRIVAL_RATE, SERVICE_RATE = 0.8, 1.0
 FEE, HOLDING_COST = 6.0, 1.0
 
-
-class AdmissionAction(IntEnum):
-    """What becomes of the next customer who arrives."""
-
-    REJECT = 0
-    ADMIT = 1
+AdmissionAction = IntEnum("AdmissionAction", ["REJECT", "ADMIT"], start=0)
 
 
 def queue_admission(
@@ -42,23 +37,14 @@ def queue_admission(
         What a customer who is admitted pays.
     holding_cost : float
         What a customer costs in a unit of time.
-
-    Returns
-    -------
-    TabularMDP
-
-    Raises
-    ------
-    InvalidModelError
-        If an argument is out of range.
     """
     require_integers(InvalidModelError, capacity=capacity)
     arrive = read_number("arrival_rate", arrival_rate)
     serve = read_number("service_rate", service_rate)
     if capacity < 1 or not (0.0 < arrive < np.inf and 0.0 < serve < np.inf):
+        got = f"{capacity}, {arrival_rate} and {service_rate}"
         raise InvalidModelError(
-            "a queue needs a capacity of at least 1 and rates above 0; got "
-            f"{capacity}, {arrival_rate} and {service_rate}"
+            f"a queue needs a capacity of at least 1 and rates above 0; got {got}"
         )
     n = np.arange(capacity + 1)
     time = 1.0 / (arrive + serve * (n > 0))

@@ -24,12 +24,7 @@ OUTCOMES = {
     (2, 1): [(0, 1.0, -60.0, 1.0)],
 }
 
-
-class RepairAction(IntEnum):
-    """Run the machine, or repair it oneself; or have it serviced or mended by a contractor."""
-
-    OWN = 0
-    CONTRACTOR = 1
+RepairAction = IntEnum("RepairAction", ["OWN", "CONTRACTOR"], start=0)
 
 
 def random_repair() -> TabularMDP:

@@ -20,12 +20,7 @@ UP, DOWN = 0.35, 0.05  # of swimming right; else the swimmer stays
 UP_AT_START, DOWN_AT_END = 0.6, 0.4
 REWARD_AT_START, REWARD_AT_END = 0.005, 1.0
 
-
-class SwimAction(IntEnum):
-    """Which way to swim: with the current, or against it."""
-
-    LEFT = 0
-    RIGHT = 1
+SwimAction = IntEnum("SwimAction", ["LEFT", "RIGHT"], start=0)
 
 
 def river_swim(n_states: int = N_STATES) -> TabularMDP:
@@ -35,30 +30,18 @@ def river_swim(n_states: int = N_STATES) -> TabularMDP:
     ----------
     n_states : int
         Length of the river, at least 2.
-
-    Returns
-    -------
-    TabularMDP
-
-    Raises
-    ------
-    InvalidModelError
-        If there are fewer than two states.
     """
     require_integers(InvalidModelError, n_states=n_states)
     if n_states < 2:
         raise InvalidModelError(f"RiverSwim needs n_states of at least 2; got {n_states}")
-    state = np.arange(n_states)
-    P = np.zeros((n_states, 2, n_states))
     left, right = SwimAction.LEFT, SwimAction.RIGHT
-    P[state, left, np.maximum(state - 1, 0)] = 1.0
-    up = np.full(n_states, UP)
-    down = np.full(n_states, DOWN)
+    up, down = np.full(n_states, UP), np.full(n_states, DOWN)
     up[0], down[0] = UP_AT_START, 0.0
     up[-1], down[-1] = 0.0, DOWN_AT_END
-    P[state, right, state] = 1.0 - up - down
-    P[state[:-1], right, state[1:]] = up[:-1]
-    P[state[1:], right, state[:-1]] = down[1:]
+    P = np.zeros((n_states, 2, n_states))
+    state = np.arange(n_states)
+    P[state, left, np.maximum(state - 1, 0)] = 1.0
+    P[:, right] = np.diag(1.0 - up - down) + np.diag(up[:-1], 1) + np.diag(down[1:], -1)
     R = np.zeros((n_states, 2))
     R[0, left], R[-1, right] = REWARD_AT_START, REWARD_AT_END
     return TabularMDP.from_arrays(P, R, np.full(n_states, 1 / n_states), name=f"r{n_states}")

@@ -14,12 +14,7 @@ SLIP = 0.2  # probability of the other action's move
 REWARD_BACK = 2.0
 REWARD_AT_END = 10.0
 
-
-class ChainAction(IntEnum):
-    """Which way to go."""
-
-    FORWARD = 0
-    BACK = 1
+ChainAction = IntEnum("ChainAction", ["FORWARD", "BACK"], start=0)
 
 
 def strens_chain() -> TabularMDP:

@@ -17,12 +17,7 @@ P = [
 ]
 R = [[8.0, 2.75], [16.0, 15.0], [7.0, 4.0]]
 
-
-class TaxicabAction(IntEnum):
-    """How to look for the next passenger."""
-
-    CRUISE = 0
-    STAND = 1
+TaxicabAction = IntEnum("TaxicabAction", ["CRUISE", "STAND"], start=0)
 
 
 def taxicab() -> TabularMDP:
