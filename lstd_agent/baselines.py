@@ -2,8 +2,8 @@ r"""Established estimators of the bias, to compare with: from the same counts or
 
 Linear ones approximate the bias by one :math:`v(s) = f(s)^T w + o`. Along each trial traces are
 :math:`e_t = f(s_t) + \lambda e_{t-1}`. f' are the next features, and E is the mean over trials and
-timesteps. Where steps take time τ, r - g τ stands for r - g. All values have mean 0 over the second
-half of all timesteps, like the bias in the long run.
+timesteps. With durations τ, r - g τ replaces r - g. All values have mean 0 over the second half of
+all timesteps, like the bias in the long run.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ TIMED = "these have durations: use SeminormLSTDAgent or PolicyIteration, which t
 
 Samples: TypeAlias = TransitionCounts | KeptTrials
 
-_RCOND = 1e-12  # for squares: features that are 1e-6 times as large as others count as none
+_RCOND = 1e-12  # of squares: features 1e-6 times as large as others count as 0
 _MOST_GROWTH = 1e3  # of errors from the first update to the last
 
 
@@ -81,7 +81,7 @@ def average_reward_lstd(
         λ of the traces, from 0 to 1.
     """
     means = _Means.of(samples, features, decay)
-    return means.solved(means.X(), gain, intercept=False)  # of which differences tell nothing
+    return means.solved(means.X(), gain, intercept=False)  # X = 0 for a constant
 
 
 def differential_td(
@@ -114,8 +114,8 @@ def differential_td(
     Raises
     ------
     EvaluationError
-        If the updates diverge. Where trials start outside the steady regime, even small ones may:
-        samples are more often in states of the start than transitions lead there.
+        If the updates diverge. Small steps may diverge too if trials start outside the steady
+        regime, because samples are then more often in start states than transitions lead there.
     """
     if not 0.0 < step_size < np.inf:
         raise InvalidInputError(f"step_size must be above 0 and finite; got {step_size!r}")
@@ -176,7 +176,7 @@ def discounted_lstd(samples: Samples, features: Any, discount: float) -> LinearV
 def monte_carlo(samples: Samples, features: Any, gain: float | None = None) -> LinearValue:
     """Return the least-squares fit, with an intercept, of Σ (r - g) up to the end of trials.
 
-    Only for timesteps of the first half, so that at least half a trial comes after each. Source:
+    Only timesteps of the first half are fitted, so that at least half a trial follows each. Source:
     Sutton & Barto (2018), section 9.3, with the differential returns of section 10.3, truncated.
 
     Parameters
@@ -204,7 +204,7 @@ def certainty_equivalence(counts: TransitionCounts, gain: float | None = None) -
     Returns
     -------
     ndarray, shape (S,)
-        NaN where no transitions were seen to lead to the state that is visited most.
+        NaN for states from which no transitions lead to the most visited state.
     """
     source, half = CountRows([counts], np.ones((counts.n_states, 1))), (counts.t_max + 1) // 2
     if gain is None:
@@ -251,7 +251,7 @@ class _Means(NamedTuple):
         entering = sums[: edges.index(last + 1)].sum(axis=0)
         backwards = source.layers(0, T + 1)
         traced = _traced(source, backwards, decay, T - last) if decay > 0.0 else entering
-        # The last of (u, 1) is 1: the last row of products holds sums, and their p-th entry n.
+        # (u, 1) ends in 1: the last row of products holds sums, and its p-th entry is n.
         n, turn = entering[-1, p - 1], source.coordinates.turn
         V = np.diag(turn) if turn.ndim == 1 else turn
         every, late = (part[:, -1].sum(axis=0) for part in (sums, sums[edges.index(half) :]))
@@ -283,11 +283,11 @@ class _Means(NamedTuple):
 def _traced(source: Any, layers: Iterable[Layer], decay: float = 0.0, n_late: int = 0) -> Any:
     """Return Σ e xᵀ = Σ (u, 1) bᵀ, (p, 2 p + 2), with b = x + λ b of the layer before.
 
-    With decay layers are timesteps backwards, and the features of so many late ones do not enter.
-    Counts hold no trials: there b of what comes next is the mean over the states that follow.
+    With decay, layers are timesteps backwards, and the first ``n_late`` features do not enter.
+    Counts hold no trials: there the next b is the mean over the following states.
     """
     p, total, carried = source.p, 0.0, 0.0
-    # Counts have the same features at each timestep, which multiply once.
+    # Counts have the same features at each timestep: multiply once.
     by_state = decay > 0.0 and source.are_places
     for i, layer in enumerate(layers):
         u, weights = layer.features, layer.weights[:, None]
@@ -297,7 +297,7 @@ def _traced(source: Any, layers: Iterable[Layer], decay: float = 0.0, n_late: in
         b[:, :p] += u
         b[:, -2] += layer.durations
         b[:, -1] += layer.rewards
-        b *= weights > 0.0  # not what was not seen, or after a trial's end
+        b *= weights > 0.0  # 0 where nothing was seen, and after a trial's end
         if i >= n_late:
             total = total + (weights * b if by_state else (weights * u).T @ b)
         carried = decay * b if decay else 0.0

@@ -190,9 +190,9 @@ class Diagnostics:
         if last < min(FEW_SAMPLES, n) or middle < _FEW_IN_TAIL * n:
             enough = np.flatnonzero(self.trials_at >= n / 2)[-1]
             yield (
-                f"few trials determine the gain and later values: {last} of {n} have the last "
-                f"timestep, {t_max}, and {middle} have timestep {(t_max + 1) // 2}, where the tail "
-                f"begins: log longer trials, or choose t_max={enough}, which half of them reach"
+                f"{last} of {n} trials have the last timestep, {t_max}, and {middle} have timestep "
+                f"{(t_max + 1) // 2}, where the tail begins, so that few trials determine the gain "
+                f"and later values: log longer trials, or choose t_max={enough}, which half reach"
             )
         if self.ends > _ENDS:
             yield (
