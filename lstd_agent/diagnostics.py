@@ -52,9 +52,12 @@ class Diagnostics:
         Whether the standard error is so large that the value says nothing.
     misfits : list of Misfit
         Groups of starts whose values are not what trials earned, the surest first.
+    start_agrees, prefers_returns : bool
+        Whether values of the start are what trials earned; and whether what trials earned is the
+        better number for a difference of starts.
     error_unknown : bool
         Whether few rare rewards make up the noise, so that no check can see a misfit.
-    tail : TailCheck
+    settled, tail : bool, TailCheck
         Whether the tail has settled, and how much of the start's value may be missing.
     tail_rewards : tuple of float
         Mean rewards of the two halves of the tail, per unit of time.
@@ -77,6 +80,8 @@ class Diagnostics:
         Of each neighborhood.
     choice, features, others : Choice, FeatureSizes, tuple of str
         How the backup was chosen, how large features are, and further warnings.
+    warnings : list of str
+        What is wrong, with what to do; empty where nothing is known to be.
 
     Examples
     --------
