@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    # The first use of a public name imports all: `unichain` must be able to stop before.
+    # Imports wait for the first use, so that the command `unichain` can stop before them.
     names = globals()
     public = {each: found for each, found in vars(_public()).items() if each[0] != "_"}
     names.update(public, __all__=sorted(public))

@@ -19,8 +19,8 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lstd_agent.actions.evidence import ActionEvidence
-from lstd_agent.actions.pair_rows import PairFeatures
+from lstd_agent.actions.evidence import ActionEvidence, CountedEvidence, VectorEvidence
+from lstd_agent.actions.pair_equations import PairFeatures
 from lstd_agent.arrays import BoolArray, FloatArray
 from lstd_agent.backups import WantedBackup
 from lstd_agent.diagnostics import Diagnostics
@@ -73,49 +73,48 @@ class SeminormLSTDAgent:
     anchors : array_like of int, optional
         The anchors themselves, instead of a search.
     search : {"exact", "doubling"}
-        How anchors are searched for: as close to the wanted number as possible, none after half of
-        the timesteps; or as in the paper, which may jump past the number
+        ``"exact"`` comes as close to the wanted number as possible, with anchors in the first half
+        of the timesteps; ``"doubling"`` is the paper's search, which may find fewer
         (`lstd_agent.system.neighborhoods.find_anchors`).
     distance : {"mmd", "tv", "ot"}, MMD or callable
-        Between the state distributions (S,) of two timesteps, for the search. Vector observations
-        have the linear MMD only, by default of ``width="median"``. Counts that were added without
-        trials have no ``"mmd"``: they take the total variation, and `summary` says so.
+        Distance between the state distributions (S,) of two timesteps. Vectors need the linear MMD,
+        by default with ``width="median"``. Counts without stored trials use the total variation
+        instead of ``"mmd"``, and `summary` says so.
     calibration : {"linked", "references"}
-        How values of neighbourhoods are tied together: solved backwards in time
-        (`lstd_agent.system.linked`), or by reference states as in the paper.
+        How neighbourhoods are linked: backwards in time (`lstd_agent.system.linked`), or by
+        reference states as in the paper.
     reference : {"occupancy", "most_common"}
-        Rule for reference states, where there are any; the second is the paper's.
+        Rule for reference states; ``"most_common"`` is the paper's.
     tail : {"window", "settled"}
-        With ``calibration="references"``: whether the last neighbourhood is fitted to all its
-        timesteps or to their second half.
+        With ``calibration="references"``: fit the last neighbourhood to all its timesteps, or to
+        their second half.
     backup : {"auto", "one_step", "model"}, MultiStep or LambdaReturn
-        How far targets run before they bootstrap (`lstd_agent.backups`). ``"auto"`` takes what
-        predicts held-out trials best (`lstd_agent.system.selection`), and one step with reference
-        states. ``"model"`` assumes that Discrete observations are Markov states
+        How far targets run before they bootstrap (`lstd_agent.backups`). ``"auto"`` takes the
+        backup that predicts held-out trials best (`lstd_agent.system.selection`); with reference
+        states, one step. ``"model"`` assumes that Discrete observations are Markov states
         (`lstd_agent.system.model`).
     gain : float or None
         Reward per timestep, or per unit of time where steps have durations. None estimates it from
         the second half of all timesteps (`lstd_agent.system.gain`).
     on_termination : {"raise", "absorb"}
-        A trial that terminates is an error, since this method is for continuing tasks; or it stays,
-        without reward, in a terminal state whose features and value are 0.
+        A trial that terminates is an error, or stays without reward in a terminal state whose
+        features and value are 0.
     rcond : float
         Relative cutoff of the pseudoinverses (`lstd_agent.system.minimizer.minimize`). With
         Discrete observations, values from 1e-12 to 1e-8 give the same result, unless a
         neighbourhood's ``condition`` approaches 1/rcond: then use fewer features or wider
         neighbourhoods.
     n_stored_trials : int
-        How many counted trials to keep whole, for the distance between trials and for returns of
-        starts. The order in which trials come does not decide which are kept.
+        How many counted trials to keep whole, for the MMD and for returns of starts. The choice
+        does not depend on the order of trials.
     n_batches : int
-        Into how many batches trials are dealt, for `standard_errors`: 1 for no errors, or at least
-        10; 2 to 9 mean 10, because the error of few batches is itself uncertain. Each batch costs
-        memory for its counts, and a fit without its trials.
+        Number of batches of trials for `standard_errors`: 1 (no errors) or at least 10; 2 to 9 mean
+        10. Each batch costs memory, and one more fit.
     observations : {"auto", "counted", "vectors"}
-        How observations are kept: ``"auto"`` counts those of finite spaces (Discrete ones, and
-        others of at most 10,000 elements), and keeps all others as vectors.
+        ``"auto"`` counts observations of finite spaces (Discrete, or of at most 10,000 elements),
+        and keeps all others as vectors.
     max_bytes : int
-        Memory that trials of vectors may take; beyond it they are held in temporary files.
+        Memory for trials of vectors; larger ones are held in temporary files.
     standardize : bool
         Shorthand for ``Standardized(features)``.
 
@@ -126,19 +125,18 @@ class SeminormLSTDAgent:
 
     Notes
     -----
-    Trials come by `collect`; by a loop of one's own (`attach`, `act`, `observe`, `end_trial`,
-    `drop_trial`); or from elsewhere (`add`, `add_trials`, `merge`). After `fit`, answers are
-    `predict`, `standard_errors`, `coverage`, `determined`, `compare` and `action_values`; the fit
-    itself is shown by `diagnostics`, `summary`, `plot` and the names that end in ``_``.
+    Trials come from `collect`, from the user's own loop (`attach`, `act`, `observe`, `end_trial`,
+    `drop_trial`), or from elsewhere (`add`, `add_trials`, `merge`). After `fit`, use `predict`,
+    `standard_errors`, `coverage`, `determined`, `compare` and `action_values`; `diagnostics`,
+    `summary`, `plot` and the names that end in ``_`` describe the fit.
 
     Source: Algorithm ``training_nbwpval`` and section ``approxbias``; the default calibration is
-    ours. Methods that change the agent return it, so that calls can be chained. An argument that
-    does not fit raises `InvalidInputError`, and nothing has changed. Asking for results before
-    `fit` raises `NotFittedError`.
+    ours. Methods that change the agent return it. An invalid argument raises `InvalidInputError`
+    and changes nothing. Results before `fit` raise `NotFittedError`.
 
     Examples
     --------
-    What the transient states of an environment are worth, which its mean reward does not tell:
+    Values of transient states, which the mean reward does not show:
 
     >>> import gymnasium as gym, unichain_gym
     >>> from lstd_agent import OneHot, SeminormLSTDAgent
@@ -196,7 +194,7 @@ class SeminormLSTDAgent:
 
     @classmethod
     def paper(cls, features: Features, n_anchors: int | None = 2, **options: Any) -> Self:
-        """Exactly the paper's choices, where the defaults are ours.
+        """Return an agent with the paper's choices instead of our defaults.
 
         Doubling search by the linear MMD with a Gaussian kernel of width 1, the most common
         reference states, and a last neighbourhood that averages up to ``t_max``.
@@ -218,7 +216,7 @@ class SeminormLSTDAgent:
     def average_reward(cls, features: Features, **options: Any) -> Self:
         """Average-reward LSTD on p*: one neighbourhood, fitted once the chain has settled.
 
-        It says nothing about transient states.
+        It gives no values of transient states.
 
         Parameters
         ----------
@@ -245,8 +243,8 @@ class SeminormLSTDAgent:
 
         Notes
         -----
-        Source: Bradtke & Barto (1996), theorem 1, undiscounted; section ``unify_existing``,
-        second case. The terminal state's features are zero, so it weighs nothing in X, Z and y.
+        Source: Bradtke & Barto (1996), theorem 1, undiscounted; section ``unify_existing``, second
+        case. The terminal state's features are zero, so it adds nothing to X, Z and y.
         """
         choices = {"backup": "one_step", **options}
         return cls(features, 1, gain=0.0, on_termination="absorb", **choices)
@@ -269,7 +267,7 @@ class SeminormLSTDAgent:
 
     @property
     def on_termination(self) -> Termination:
-        """What a trial that terminates is."""
+        """How a trial that terminates is treated."""
         return self.collector.on_termination
 
     @property
@@ -279,7 +277,7 @@ class SeminormLSTDAgent:
 
     @property
     def n_batches(self) -> int:
-        """Into how many batches trials are dealt."""
+        """Number of batches of trials."""
         return self.collector.n_batches
 
     @property
@@ -289,7 +287,7 @@ class SeminormLSTDAgent:
 
     @property
     def max_bytes(self) -> int:
-        """Memory that trials of vectors may take."""
+        """Memory for trials of vectors."""
         return self.collector.max_bytes
 
     @property
@@ -315,16 +313,15 @@ class SeminormLSTDAgent:
     ) -> Self:
         """Run trials and add them to what has been collected.
 
-        Finished trials stay even if the collection is interrupted: a plain environment's one by
-        one, a vector environment's once all its copies are through, those of workers shard by
-        shard. A step takes ``info["duration"]`` where there is one, and else 1; see `observe`.
+        An interrupted collection keeps finished trials of a plain environment, finished rounds of a
+        vector environment, and finished shards of workers. A step takes ``info["duration"]``, or 1;
+        see `observe`.
 
         Parameters
         ----------
         env : Env, VectorEnv, str or callable
-            A continuing task. The more copies a vector environment has, the faster. The trials of
-            an id, or of a picklable function that makes an environment, are cut into shards that
-            workers share.
+            A continuing task. More copies make a vector environment faster. Trials of an id, or of
+            a picklable function that makes an environment, run in shards that workers share.
         policy : array_like or callable
             An action a state (S,), action probabilities (S, A), or a function of observations.
         n_trials, t_max : int
@@ -341,13 +338,13 @@ class SeminormLSTDAgent:
         shard_size : int, optional
             Trials of a shard; by default at most 50,000, and fewer if that makes 20 shards.
         is_same_policy : bool
-            Says that the policy is the one of the trials so far, although it looks like another.
+            Asserts that this is the policy of the trials so far, although it looks like another.
         explore : int, float or callable, optional
-            For `action_values`, of Discrete actions: so many exploratory actions a trial at random
-            timesteps; with this probability at each timestep; or another policy at all timesteps.
-            They come in the first half of a trial only, so gain and settled tail stay the policy's,
-            and are uniform over the available actions (``info["action_mask"]``). The policy's
-            statistics leave them out. With 0 actions are recorded and none is exploratory.
+            For `action_values` of Discrete actions: a number of exploratory actions per trial,
+            their probability at each timestep, or another policy. Exploration ends after the first
+            half of a trial, so gain and tail stay the policy's. Random actions are uniform over the
+            available ones (``info["action_mask"]``). The policy's statistics leave exploratory
+            actions out. 0 records actions without exploration.
 
         Raises
         ------
@@ -370,7 +367,7 @@ class SeminormLSTDAgent:
         batched: bool | None = None,
         is_same_policy: bool = False,
     ) -> Self:
-        """Begin a loop of the user's own: set what `observe` sees and what `act` does.
+        """Set the spaces and the policy for a loop of the user's own.
 
         Parameters
         ----------
@@ -381,13 +378,13 @@ class SeminormLSTDAgent:
         t_max : int, optional
             The last timestep of every trial; by default the last one of the first finished trial.
         seed : int, optional
-            Of a stochastic policy's draws.
+            For a stochastic policy.
         """
         self.collector.attach(env, policy, t_max, seed, batched, is_same_policy)
         return self
 
     def act(self, observation: Any) -> Any:
-        """Return the action of the policy that `attach` was given, or its actions for a batch.
+        """Return the action, or actions for a batch, of the policy that `attach` was given.
 
         Parameters
         ----------
@@ -418,13 +415,13 @@ class SeminormLSTDAgent:
         observation, next_observation : observation or batch of n
             At t, and what followed it before any reset.
         reward : float or array_like, shape (n,)
-            Its shape tells a batch from a single trial.
+            Its shape distinguishes a batch from a single trial.
         terminated : bool or array_like, shape (n,)
             With ``on_termination="absorb"``: whether the trial ended with this transition. Later
             observations of that trial are ignored.
         duration : float or array_like, shape (n,), optional
-            How long the step takes, at least 0; then the gain is reward per unit of time. Either
-            all steps of all trials have a duration, or none: each takes 1 then.
+            At least 0; the gain is then reward per unit of time. All steps of all trials have
+            durations, or none do.
 
         Raises
         ------
@@ -438,18 +435,18 @@ class SeminormLSTDAgent:
         self.collector.loop.observe(*step)
 
     def end_trial(self) -> None:
-        """Finish the trial, or the trials in lockstep, that have been observed up to here.
+        """Finish the observed trial, or the trials in lockstep.
 
-        The first to finish sets ``t_max``, unless `attach` did. One that terminated may be shorter.
+        The first one sets ``t_max``, unless `attach` did. A terminated trial may be shorter.
         """
         self.collector.loop.end_trial()
 
     def drop_trial(self) -> None:
-        """Forget the trial, or the trials in lockstep, that have not ended."""
+        """Forget the unfinished trial, or the trials in lockstep."""
         self.collector.loop.drop_trial()
 
     def add(self, data: CountsLike | KeptTrials | SeminormLSTDAgent) -> Self:
-        """Add trials from elsewhere; if they are of another task or length, nothing is added.
+        """Add trials of the same task and length from elsewhere.
 
         Parameters
         ----------
@@ -476,32 +473,31 @@ class SeminormLSTDAgent:
         observation_space: gym.Space[Any] | None = None,
         action_space: gym.Space[Any] | None = None,
     ) -> Self:
-        """Add logged trials, of whatever lengths.
+        """Add logged trials of any lengths.
 
-        A trial shorter than the longest was cut short; the task did not end. Each timestep uses the
-        transitions of the trials that have it. Equations are of single transitions, so they stay
-        right where observations decided when trials were cut. Occupancies, mean rewards and the
-        gain are means over the trials that were left.
+        A shorter trial counts as cut short, not as ended. Each timestep uses the trials that reach
+        it. Values stay right even if observations decide when trials are cut, because equations are
+        of single transitions. Occupancies, mean rewards and the gain are means over the remaining
+        trials.
 
         Parameters
         ----------
         observations : array_like (m, n + 1, ...), list of batches, LoggedTrials or Minari dataset
-            One more than there are rewards: the last follows the last reward. Tables come by
-            `LoggedTrials.from_frame`.
+            One more than rewards. For tables see `LoggedTrials.from_frame`.
         rewards, actions, terminated, durations
-            As `LoggedTrials.of` takes them. Discrete actions serve `action_values`, whoever chose
-            them; trials may end with ``on_termination="absorb"``.
+            See `LoggedTrials.of`. Discrete actions of any policy serve `action_values`. Trials may
+            end with ``on_termination="absorb"``.
         t_max : int, optional
-            The last timestep: later ones are left out. By default that of the trials so far, or of
+            The last timestep to use. By default the ``t_max`` of the trials so far, or the end of
             the longest trial.
         policy : array_like or callable, optional
-            Whose trials they are said to be: refused if it never, or hardly as often, takes one of
-            the actions. By default they are taken for trials of the evaluated policy.
+            The policy that chose the actions; refused if it takes one of them never, or far less
+            often. By default the evaluated policy.
         batched, is_same_policy : bool
             As in `collect`.
         observation_space : Space, optional
-            Needed where neither `attach`, `collect`, the log nor the features tell it: vectors of
-            floats are unbounded without it.
+            Needed if `attach`, `collect`, the log and the features leave it open. Vectors of floats
+            are unbounded by default.
         action_space : Space, optional
             Without one, integers are Discrete actions from 0 to the largest that was logged.
 
@@ -522,13 +518,13 @@ class SeminormLSTDAgent:
         Parameters
         ----------
         other : SeminormLSTDAgent
-            Its features may be others.
+            Its features may differ.
         """
         self.collector.merge(other.collector)
         return self
 
     def use_features(self, features: Features) -> Self:
-        """Use other features from here on, of the trials so far too; fit (again) afterwards.
+        """Use other features, for the trials so far too; call `fit` afterwards.
 
         Parameters
         ----------
@@ -556,7 +552,7 @@ class SeminormLSTDAgent:
 
     @property
     def counts(self) -> TransitionCounts:
-        """The counts of all trials so far, for `add` of any agent, where observations are counted.
+        """The counts of all trials so far, for `add` of another agent.
 
         Raises `NotFittedError` without any trials, and `InvalidInputError` if observations are
         vectors.
@@ -565,7 +561,7 @@ class SeminormLSTDAgent:
 
     @property
     def kept_trials(self) -> KeptTrials:
-        """All trials of vectors so far, in their order, for `add` of any agent.
+        """All trials of vectors so far, for `add` of another agent.
 
         Raises `NotFittedError` without any trials, and `InvalidInputError` if they are counted.
         """
@@ -579,14 +575,14 @@ class SeminormLSTDAgent:
         NotFittedError
             If nothing has been collected.
         InvalidInputError
-            If the trials show more than one recurrent class, or exploratory actions leave none
-            of the policy's own at some timestep.
+            If the trials show more than one recurrent class, or all actions at some timestep are
+            exploratory.
 
         Warns
         -----
         FitWarning
             If the tail has not settled, the samples do not determine the values of the start, or
-            its mean value is not what the rewards seen from there on add up to.
+            its mean value contradicts the observed rewards.
         """
         self._fit()
         if found := self.diagnostics().warnings:
@@ -603,7 +599,7 @@ class SeminormLSTDAgent:
 
     @property
     def _is_current(self) -> bool:
-        """Whether fitting again would give the same: of these trials, features and options."""
+        """Whether the fit is of the present trials, features and options."""
         fit, store = self._fitted, self.collector
         return (
             fit is not None
@@ -618,11 +614,11 @@ class SeminormLSTDAgent:
         Parameters
         ----------
         observations : one observation, or a batch of m
-            Any that the space holds; those never seen too: see `coverage`.
+            Any of the space, also unseen ones (see `coverage`).
         t : int or array_like of int, shape (m,), optional
-            Timesteps at which the observations are made; beyond ``t_max`` the last neighbourhood
-            answers. Without it each observation is answered by the neighbourhood that has most
-            samples of it, among those in whose bulk it lies.
+            Timesteps of the observations; beyond ``t_max`` the last neighbourhood predicts. Without
+            t, the neighbourhood with most samples of the observation predicts, among those whose
+            bulk contains it.
 
         Returns
         -------
@@ -633,7 +629,7 @@ class SeminormLSTDAgent:
         return self._last_fit.predict(observations, t)
 
     def coverage(self, observations: Any, t: ArrayLike | None = None) -> FloatArray:
-        """Return how well the neighbourhood that predicts has seen the observations.
+        """Return the share of samples at the observations, in the neighbourhood that predicts.
 
         Parameters
         ----------
@@ -643,17 +639,16 @@ class SeminormLSTDAgent:
         Returns
         -------
         ndarray, shape (m,) or ()
-            The share of the neighbourhood's samples at the observation, for vectors by the
-            Christoffel function (`lstd_agent.rows.christoffel`). Where it is 0 the prediction is
-            all generalization.
+            For vectors by the Christoffel function (`lstd_agent.rows.christoffel`). A prediction
+            where it is 0 is pure generalization.
         """
         return self._last_fit.coverage(observations, t)
 
     def determined(self, observations: Any, t: ArrayLike | None = None) -> BoolArray:
         """Return whether the samples determine the values of observations.
 
-        The neighbourhood that predicts must have seen the observation, and the weights that samples
-        leave open, there and in all later neighbourhoods, must hardly change the value. With
+        The neighbourhood that predicts must have samples of the observation. Weights that the
+        samples leave open, in this and later neighbourhoods, must hardly change the value. With
         ``backup="model"`` the state must lead to the main reference state.
 
         Parameters
@@ -681,8 +676,8 @@ class SeminormLSTDAgent:
         Returns
         -------
         ndarray, shape (m,) or ()
-            In units of reward. Infinite where the samples do not determine the value, or those of
-            a single batch alone do.
+            In units of reward. Infinite where the samples do not determine the value, or would not
+            without one of the batches.
 
         Raises
         ------
@@ -694,19 +689,19 @@ class SeminormLSTDAgent:
     def compare(
         self, a: Any, b: Any, t: ArrayLike | None = None, *, by: Literal["fit", "returns"] = "fit"
     ) -> Comparison:
-        """Return how much more the first is worth than the second, with its standard error.
+        """Return the value of a minus the value of b, with its standard error.
 
-        Values share errors, above all that of the gain, so a difference needs its own.
+        Values share errors, above all the gain's, so a difference has its own standard error.
 
         Parameters
         ----------
-        a, b : one observation, or a batch of which the mean value counts
+        a, b : one observation, or a batch (its mean value)
         t : optional
             As in `predict`, for both.
         by : {"fit", "returns"}
-            By the fitted values; or by what trials earned that start at, or close to, these
-            observations: noisier, but right whatever features and observations leave out, if the
-            tail has settled. `diagnostics` says when to prefer it.
+            By the fitted values, or by the returns of trials that start at, or close to, these
+            observations. Returns are noisier, but right for any features and hidden states if the
+            tail has settled. `diagnostics` says when to prefer them.
 
         Raises
         ------
@@ -745,41 +740,37 @@ class SeminormLSTDAgent:
         policy: Policy | None = None,
         pair_features: PairFeatures | None = None,
     ) -> FloatArray:
-        """Return what actions are worth, with the policy ever after: q(s, a).
+        """Return action values q(s, a): first the action, then the policy.
 
-        All transitions of recorded actions count, whoever chose them: see ``explore`` of `collect`,
-        and `add_trials`. Values of counted observations come from pooled counts, whatever the
-        features (`lstd_agent.actions.counted_pairs`); values of vectors from LSTDQ in features of
-        pairs (`lstd_agent.actions.vector_pairs`).
+        All recorded actions count: see ``explore`` of `collect`, and `add_trials`. Counted
+        observations use pooled counts, without features (`lstd_agent.actions.chain_values`);
+        vectors use LSTDQ in features of pairs (`lstd_agent.actions.pair_equations`).
 
         Parameters
         ----------
         observations : one observation, or a batch of m
         t : int or array_like of int, shape (m,), optional
-            Timesteps of the actions: then successors have the values of `predict` a timestep later.
+            Timesteps of the actions: successors then have the values of `predict` at t + 1.
         policy : array_like or callable, optional
-            Another policy than that of the trials; its gain comes from the same transitions. A
-            function takes batches, and must answer alike each time.
+            Another policy than the trials'; its gain comes from the same transitions. A function
+            takes batches, and must always give the same answer.
         pair_features : callable, optional
-            Of vectors (n, k) and actions (n,) from 0, to features of pairs (n, d). By default the
-            agent's features and a constant, apart for each action.
+            Maps vectors (n, k) and actions (n,) from 0 to features of pairs (n, d). By default the
+            agent's features and a constant, separately for each action.
 
         Returns
         -------
         ndarray, shape (m, A) or (A,)
-            Relative like the values of `predict`; of another policy, those of its bias. NaN where
-            the samples do not tell: of pairs never seen, or of which too much leads to where
-            nothing was seen.
+            Relative like `predict`; for another policy, its bias. NaN where the samples do not
+            determine the value: for unseen pairs, and pairs that too often lead to unseen states.
 
         Raises
         ------
         NotFittedError
-            If no trials have actions; before `fit`, unless the policy is given here, or is an
-            array: its values are then relative to a state of its own.
+            If no trials have actions; before `fit`, unless the policy is given here or is an array
+            (then values are relative to a state of its own).
         """
-        return self._action_evidence.action_values(
-            observations, t, policy=policy, pair_features=pair_features
-        )
+        return self._evidence(policy, pair_features).action_values(observations, t)
 
     def action_standard_errors(
         self,
@@ -790,9 +781,9 @@ class SeminormLSTDAgent:
     ) -> FloatArray:
         """Return standard errors of `action_values`, by batches of trials (jackknife).
 
-        They include the errors of successors' values and of the gain. Those of counted observations
-        are at least the error of the mean of r + v(s') over an action's own transitions, by which
-        `PolicyIteration` compares actions: successors' values are common to all actions.
+        They include the errors of successors' values and of the gain. For counted observations they
+        are at least the error of the mean of r + v(s') over the action's transitions, by which
+        `PolicyIteration` compares actions.
 
         Parameters
         ----------
@@ -802,21 +793,19 @@ class SeminormLSTDAgent:
         Returns
         -------
         ndarray, shape (m, A) or (A,)
-            Infinite where the samples do not tell the value, or, of counted observations, those
-            of a single batch alone do.
+            Infinite where the samples do not determine the value or, for counted observations,
+            would not without one of the batches.
 
         Raises
         ------
         NotFittedError
-            Where `action_values` does; if there are fewer than two batches of trials; for counted
-            trials of a function, unless it is given as ``policy``.
+            As `action_values`; with fewer than two batches of trials; for counted trials of a
+            function policy, unless it is given as ``policy``.
         """
-        return self._action_evidence.action_standard_errors(
-            observations, policy=policy, pair_features=pair_features
-        )
+        return self._evidence(policy, pair_features).standard_errors(observations)
 
     def action_coverage(self, observations: Any) -> FloatArray:
-        """Return how many transitions there are of each action.
+        """Return the number of transitions with each action.
 
         Parameters
         ----------
@@ -825,12 +814,12 @@ class SeminormLSTDAgent:
         Returns
         -------
         ndarray, shape (m, A) or (A,)
-            Of vectors an effective number, by the default features of pairs.
+            For vectors, an effective number in the default features of pairs.
         """
-        return self._action_evidence.action_coverage(observations)
+        return self._evidence().coverage(observations)
 
     def diagnostics(self) -> Diagnostics:
-        """Return how far the fit may be relied on; ``print`` it."""
+        """Return the checks of the fit and their warnings; ``print`` them."""
         fit = self._last_fit
         if self._diagnostics is None:
             self._diagnostics = diagnose_fit(fit)
@@ -839,8 +828,8 @@ class SeminormLSTDAgent:
     def plot(self) -> Figure:
         """Return a figure of values, occupancy over time, and neighbourhoods over the trial.
 
-        ``figure.savefig(path)`` saves it; a notebook shows it. Determined values have bars of two
-        standard errors each way, of at most 200 observations in up to ten neighbourhoods.
+        ``figure.savefig(path)`` saves it; a notebook shows it. Bars are two standard errors each
+        way, at up to 200 observations in up to ten neighbourhoods, for determined values.
 
         Raises
         ------
@@ -875,10 +864,10 @@ class SeminormLSTDAgent:
 
     @property
     def start_bias_(self) -> float:
-        """The mean bias of the start: what a trial earns above the gain, in all.
+        """The mean bias of the start: the total reward of a trial above the gain.
 
-        n steps from the start, for large n, earn about ``n * gain_ + start_bias_``. It depends on
-        no reference state, so policies compare by it.
+        For large n, n steps from the start earn about ``n * gain_ + start_bias_``. No reference
+        state enters, so this number compares policies.
         """
         return self._last_fit.jackknife.start_bias
 
@@ -889,12 +878,12 @@ class SeminormLSTDAgent:
 
     @property
     def backup_(self) -> Choice:
-        """The backup used by the fit: asked for, or chosen by the data; ``print`` it."""
+        """The backup of the fit, given or chosen by the data; ``print`` it."""
         return self._last_fit.choice
 
     @property
     def main_reference_(self) -> Any:
-        """The (flat) observation whose value is 0 by the last neighbourhood.
+        """The (flat) observation that has value 0 in the last neighbourhood.
 
         With ``"model"`` its value is 0 before features are fitted. None is the terminal state, or,
         in linked systems of vectors, the mean over the settled tail.
@@ -919,10 +908,11 @@ class SeminormLSTDAgent:
             raise NotFittedError("the agent is not fitted yet: call fit first")
         return self._fitted
 
-    @property
-    def _action_evidence(self) -> ActionEvidence:
+    def _evidence(self, policy: Any = None, pair_features: Any = None) -> ActionEvidence:
         source, _ = self._source
-        return ActionEvidence(self.collector, source, self._n_batches_of(source), self._fitted)
+        of_kind = CountedEvidence if source.are_places else VectorEvidence
+        known = self.collector, source, self._n_batches_of(source), self._fitted
+        return of_kind(*known, policy, pair_features)
 
     @property
     def _fit_options(self) -> FitOptions:
@@ -941,14 +931,14 @@ class SeminormLSTDAgent:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the agent to a ``.npz`` file: its options, all trials, and whether it was fitted.
 
-        Functions are not written, but for features of counted observations, as a table: `load`
-        takes features and distances again. Left out are a trial under way, and a fit of other
-        trials, features or options than the present ones: fit again before saving.
+        Functions are not written, except features of counted observations, as a table: pass the
+        others to `load`. Not saved are a trial under way, and a fit of other trials, features or
+        options than the present ones.
 
         Parameters
         ----------
         path : path
-            Written as it is named, all or nothing.
+            The file is written whole, or not at all.
         """
         saved = SavedAgent.of(self.options, self.collector, self._is_current)
         saved.check_sizes()
@@ -970,7 +960,7 @@ class SeminormLSTDAgent:
         ----------
         path : path
         features, distance : callable, optional
-            Only where they are functions, which a file does not hold.
+            Needed if they are functions, which a file does not hold.
 
         Raises
         ------

@@ -46,7 +46,7 @@ class MultiStep:
 
 @dataclass(frozen=True)
 class LambdaReturn:
-    """Targets that mix those of 1, 2, 3 … steps, as an argument of the agent.
+    """A weighted mean of the targets of 1, 2, 3 … steps, as an argument of the agent.
 
     Parameters
     ----------
@@ -85,12 +85,12 @@ def check_backup(backup: Any) -> None:
 
 
 def is_one_step(backup: Backup) -> bool:
-    """Whether targets are of single steps, by whatever name."""
+    """Whether targets have one step, whichever class says so."""
     return backup in ("one_step", MultiStep(1), LambdaReturn(0.0))
 
 
 def backup_name(backup: Backup) -> str:
-    """Return a backup in a word or two."""
+    """Return a short name."""
     if isinstance(backup, LambdaReturn):
         return f"lambda {backup.decay:g}"
     if isinstance(backup, MultiStep):

@@ -1,18 +1,18 @@
 r"""Checks of trials and of the values fitted to them, in units of earned rewards.
 
 No check is scaled by predicted values, so that a wild fit cannot silence its own alarm. The unit E
-(`earned_range`) is what trials earned: the range of the sums of mean rewards above the last
-quarter's mean reward. Every test asks whether u, one number a trial, has mean 0, by
+(`earned_range`) is the range of cumulative mean rewards above the last quarter's mean reward. Every
+test asks whether u, one number a trial, has mean 0, by
 
 .. math:: S(u) = \sum_i u_i \Big/ \sqrt{\sum_i u_i^2} .
 
-If u is symmetric about 0, S exceeds x in size with a chance of at most 2 exp(-x²/2), whatever the
-number of trials and their tails (Hoeffding). S² is at most the number of trials that make up the
-sum, so that a few rare events never alarm. m tests share the level, see `critical`.
+If u is symmetric about 0, |S| exceeds x with a probability of at most 2 exp(-x²/2), for any number
+of trials and any tails (Hoeffding). S² is at most the number of nonzero u, so a few rare events
+never alarm. m tests share the level, see `critical`.
 
-The functions know arrays only: rewards R (N, T), NaN from where a trial was cut short; features
-(M, T, d) of some of the trials; values (N, T + 1) that were fitted; groups of trials with like
-starts, the first of them all trials (`start_groups`).
+The functions take arrays: rewards R (N, T), NaN after a trial was cut short; features (M, T, d) of
+some of the trials; fitted values (N, T + 1); groups of trials with like starts, the first of which
+is all trials (`start_groups`).
 """
 
 from __future__ import annotations
@@ -25,37 +25,41 @@ import numpy as np
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 
-# Chance that one check, all its tests together, alarms of trials that have no fault.
+# Probability of a false alarm by one check, with all its tests.
 LEVEL = 0.01
 
 # Groups of fewer trials are not tested by themselves: their standard errors are uncertain.
 MIN_TRIALS = 24
 
-# With fewer trials no S can be critical, and nothing shows whether a tail has settled.
+# With fewer trials no S can be critical: whether the tail has settled is not known.
 FEWEST_TRIALS = 11
 
-# What is missing matters if it is a larger share of E; how sure that must be for an alarm, and how
-# sure to say that it is not known.
+# Missing rewards matter if they are a larger share of E; the probability of this for an alarm, and
+# for "not known".
 _MISSING, _SURE, _MAYBE = 0.15, 0.8, 0.3
 
-# States have not settled if a direction of features still has so many standard deviations to go.
+# States have not settled if a direction of features will still move by this many standard
+# deviations.
 _MOVES = 0.25
 
-# Share of the correlation that is left after a quarter of the trial where trials mix; own means
-# that add up to a smaller share of E do not matter.
+# Where trials mix, at most this share of the correlation is left after a quarter of the trial. Own
+# means matter if they add up to a larger share of E. Fewer rows are judged by their correlation.
 _LASTING, _OWN, _FEW_ROWS = 0.5, 0.05, 50
 
-# A misfit matters if it is a larger share of E; of all groups together, if their standard deviation
-# is. Groups differ surely if chance makes them differ so much less often than this.
+# A misfit matters if it is a larger share of E; misfits of groups, if their standard deviation is.
+# Significance level at which groups differ.
 _MISFIT, _SPREAD, _BETWEEN = 0.05, 0.1, 0.001
 
-# A standard error that fewer trials make up is not known.
+# Smallest correlation of surprises that matters.
+_ALIKE = 0.05
+
+# A standard error from fewer effective trials is not known.
 _EVENTS = 10.0
 
-# Each distinct start is a group if there are at most so many; else there are about so many groups.
+# Up to this many distinct starts are a group each; more are put into about so many groups.
 _FEW_STARTS, _GROUPS = 40, 16
 
-# Trials that begin within so many standard deviations stand for a start that none begins in.
+# Trials that begin within this many standard deviations stand for an unseen start.
 _NEAR = 0.25
 
 _TINY = 1e-300
@@ -69,15 +73,15 @@ class TailCheck:
     Attributes
     ----------
     missing, missing_error : float
-        What trials from a start would yet earn above the gain after the last timestep, in reward,
-        and its standard error; of the group of starts for which it is surest.
+        Reward above the gain that trials would earn after the last timestep, and its standard
+        error; for the most significant group of starts.
     unit : float
-        E, the range of what trials earned.
+        E.
     rewards_settled, states_settled : bool
     known : bool
         Whether the trials show if rewards have settled.
     moving : float
-        How far states have yet to go, in standard deviations; 0 where no movement is seen.
+        Expected further movement of states, in standard deviations; 0 if no movement is seen.
     """
 
     missing: float
@@ -96,21 +100,20 @@ class TailCheck:
 
 @dataclass(frozen=True)
 class Misfit:
-    """A group of starts whose mean value is not what trials from there earned.
+    """A group of starts whose mean value contradicts the rewards of its trials.
 
     Attributes
     ----------
     group : int
         Its number; 0 is all trials.
     predicted, direct, error : float
-        Mean value by the fit, by what trials earned above the gain, and the standard error of the
-        difference.
+        Mean value by the fit, by rewards above the gain, and the standard error of the difference.
     horizon : int
-        How many timesteps of rewards are added up.
+        Number of timesteps of rewards.
     closed : bool
-        Whether the fitted value after these timesteps is added.
+        Whether ``direct`` includes the fitted value after these timesteps.
     start, n_starts : Any, int
-        One of the starts, None for all trials, and how many different ones there are.
+        One of the starts (None for all trials), and the number of different starts.
     """
 
     group: int
@@ -136,19 +139,19 @@ class Misfit:
 
 
 def in_a_line(observation: Any) -> str:
-    """Return an observation in a line, of a picture the ends only."""
+    """Return an observation in a line, shortened if it is large."""
     if isinstance(observation, np.ndarray):
         return np.array2string(observation, max_line_width=10**4, threshold=8, edgeitems=2)
     return str(observation)
 
 
 def critical(n_tests: float) -> float:
-    """Return the size of S that n tests of symmetric numbers exceed with a chance of `LEVEL`."""
+    """Return the |S| that n tests of symmetric numbers exceed with probability `LEVEL`."""
     return float(np.sqrt(2.0 * np.log(2.0 * max(n_tests, 0.5) / LEVEL)))
 
 
 def self_normalized(u: FloatArray) -> FloatArray:
-    """Return S along the first axis: NaN is left out, and S is 0 where nothing varies."""
+    """Return S along the first axis, without NaN; 0 where all u are 0."""
     u = np.where(np.isfinite(u), u, 0.0)
     size = np.sqrt((u * u).sum(axis=0))
     enough = size > _ROUNDING * max(float(np.abs(u).max(initial=0.0)), _TINY)
@@ -156,7 +159,7 @@ def self_normalized(u: FloatArray) -> FloatArray:
 
 
 def few_events(u: FloatArray) -> bool:
-    """Return whether so few trials make up the variance that its size is not known.
+    """Return whether too few trials make up the variance to know its size.
 
     The effective number of trials is about N/3 of normal numbers, and k of k rare events.
     """
@@ -170,7 +173,7 @@ def partial_sums(x: FloatArray) -> FloatArray:
 
 
 def mean_of(x: FloatArray, axis: int | tuple[int, ...] = 0) -> FloatArray:
-    """Return means without NaN; 0 where nothing is left."""
+    """Return means without NaN; 0 where all are NaN."""
     seen = np.isfinite(x)
     n = np.maximum(seen.sum(axis=axis), 1)
     return np.asarray(np.where(seen, x, 0.0).sum(axis=axis) / n)
@@ -189,7 +192,7 @@ def start_groups(starts: Any) -> list[IntArray]:
         return groups + [np.flatnonzero(kind.ravel() == i) for i in some]
     x = (x - x.mean(axis=0)) / np.maximum(x.std(axis=0), _TINY)
     smallest = max(2 * MIN_TRIALS, len(x) // (_GROUPS // 2))
-    for group in groups:  # which grow on the way
+    for group in groups:  # the list grows in the loop
         if len(group) < smallest:
             continue
         here = x[group] - x[group].mean(axis=0)
@@ -207,11 +210,12 @@ def earned_range(R: FloatArray, groups: Sequence[IntArray]) -> float:
 
 
 def still_missing(R: FloatArray, length: int, least: float = 0.0) -> tuple[float, float, float]:
-    """Return what trials earn above the gain after the last timestep, and its standard error.
+    """Return the reward above the gain after the last timestep, and its standard error.
 
-    Third: the probability that its size is above ``least``. Fits m_k = a + b q^k, q = exp(-L/τ), to
-    the mean rewards of K windows of L timesteps from a quarter of the trial on, for 24 time
-    constants τ of L/3 to 2T, each of weight exp(-χ²/2). What is missing is L b q^K / (1 - q).
+    The third result is the probability that its size is above ``least``. Fits m_k = a + b q^k, q =
+    exp(-L/τ), to the mean rewards of K windows of L timesteps from a quarter of the trial on, for
+    24 time constants τ of L/3 to 2T, each of weight exp(-χ²/2). The missing reward is L b q^K / (1
+    - q).
     """
     from scipy.special import ndtr  # takes long to import
 
@@ -247,12 +251,11 @@ def check_tail(
 ) -> TailCheck:
     """Compare the first with the last L timesteps of the tail, the second half.
 
-    One L from a quarter to a half of the tail is a multiple of any period of up to a quarter of the
-    trial, so that a true movement is seen for every such L. Rewards have not settled if the
-    smallest S of some group over L is critical, and what is missing is surely more than a share of
-    E. States have not settled if, for each L, one half of the trials moves along a direction of the
-    features of some block (M, T, d), the other half moves along it too, and more than a share of a
-    standard deviation is left to go.
+    L runs from a quarter to a half of the tail. Any period of up to a quarter of the trial divides
+    one such L, so only a true movement shows at every L. Rewards have not settled if the smallest S
+    of some group over L is critical, and the missing reward is surely more than a share of E.
+    States have not settled if, for each L, both halves of the trials move along one direction of
+    the features of some block (M, T, d), and more than a share of a standard deviation is left.
     """
     groups = [*groups[:1], *(group for group in groups[1:] if len(group) >= MIN_TRIALS)]
     T, h, E = R.shape[1], R.shape[1] // 2, earned_range(R, groups)
@@ -300,14 +303,14 @@ def _movement_left(F: FloatArray, lengths: IntArray, z: float) -> float:
         D[np.abs(D) < _ROUNDING * largest[keep]] = 0.0
         least = min(least, max(_movement(D, w, F[:, h:], sd, z, part) for part in (0, 1)))
         if least <= _MOVES:
-            break  # no longer length can say otherwise
+            break  # longer lengths cannot change this
     return float(least)
 
 
 def _movement(
     D: FloatArray, windows: Sequence[FloatArray], F: FloatArray, sd: FloatArray, z: float, part: int
 ) -> float:
-    """Return what is left of the movement along f w, w = mean D / sd² where S is large."""
+    """Return the remaining movement along f w, with w = mean D / sd² where S is large."""
     found, other = slice(part, None, 2), slice(1 - part, None, 2)
     moves = np.abs(self_normalized(D[found])) > 2.0
     w = np.where(moves, mean_of(D[found]), 0.0) / sd**2
@@ -323,14 +326,14 @@ def _movement(
 
 
 def check_own_means(R: FloatArray, unit: float, total: float = 1.0) -> float:
-    """Return the standard deviation of trials' own mean rewards; 0 where none are seen.
+    """Return the standard deviation of trials' own mean rewards; 0 if they share one.
 
     x0, x1, x2 are normal scores of trials' mean rewards over L timesteps from a quarter of the
     trial, from its middle, and before its end. Where the mixing time is a quarter of the trial or
-    less, their correlation must halve over a lag that is longer by a quarter, so that the mean of
-    u = x0 x2 - (x0 x1 + x1 x2)/4 is not positive. Alarms if S(u) is critical for L = T/4, stays a
-    quarter of that down to L = T/8 (else it is a period), and own means add up to a share of E.
-    ``total``: how many trials a row is the mean of.
+    less, their correlation must halve over a lag that is longer by a quarter, so that the mean of u
+    = x0 x2 - (x0 x1 + x1 x2)/4 is not positive. Alarms if S(u) is critical for L = T/4, stays above
+    a quarter of that down to L = T/8 (otherwise it is a period), and own means add up to a share of
+    E. ``total``: number of trials in a row's mean.
     """
     T, C, first, sd = R.shape[1], partial_sums(R), 0.0, 0.0
     least = _ROUNDING * float(np.nanmax(np.abs(R), initial=_TINY))
@@ -343,7 +346,7 @@ def check_own_means(R: FloatArray, unit: float, total: float = 1.0) -> float:
         x = _normal_scores(m)
         u = x[:, 0] * x[:, 2] - 0.5 * _LASTING * (x[:, 0] * x[:, 1] + x[:, 1] * x[:, 2])
         size = float(self_normalized(u))
-        if len(m) < _FEW_ROWS:  # S cannot be critical: by the correlation itself
+        if len(m) < _FEW_ROWS:  # S cannot be critical: take the correlation itself
             r = float(np.clip(np.corrcoef(m.T), -0.999, 0.999).min())
             sure = np.arctanh(r) > np.arctanh(_LASTING) + 2.0 / np.sqrt(len(m) - 3)
             size = 2.0 * critical(0.5) if sure else 0.0
@@ -377,19 +380,19 @@ def check_starts(
     gain_error: float = np.nan,
     gain_is_given: bool = False,
 ) -> tuple[list[Misfit], bool, FloatArray]:
-    """Compare the values of starts with what trials from there earned.
+    """Compare the values of starts with the rewards of their trials.
 
     u(H) = Σ_{t<H} (r_t - g + v(s_{t+1}) - v(s_t)) has mean 0 from any start, if values are right.
-    A trial that was cut short counts up to its end. Transitions that the policy did not choose,
-    ``skipped`` (N, T), are left out. H is T/8, T/4, T/2 and T. If the tail has settled, T is also
-    tested without fitted values but the start's; rewards of the tail count less and less, so that
-    the phase of a period in which trials end does not matter. A wrong gain adds the same to all
-    trials: groups are tested without that amount, and only the group of all trials with it, and
-    with the gain's noise. A given gain differs from the trials' own gain by their noise, at each of
-    T timesteps. Small groups are tested together, see `_misfit_between`.
+    Trials that were cut short count up to their ends. Exploratory transitions, ``skipped`` (N, T),
+    are left out. H is T/8, T/4, T/2 and T. If the tail has settled, T is also tested with rewards
+    alone. Weights of the tail's rewards then fall to 0, so the phase of a period at the last
+    timestep does not matter. A wrong gain adds the same amount to all trials: groups are tested
+    without that amount. The group of all trials is tested with it and with the gain's noise. A
+    given gain differs from the trials' own gain by noise, at each of T timesteps. Small groups are
+    tested together, see `_misfit_between`.
 
-    Returns the misfit of the longest horizon of each group, the surest first; whether few rare
-    events make up the noise of some group, so that its size is not known; and u(T).
+    Returns the misfit of each group at its longest horizon, most significant first; whether some
+    group's noise is unknown because few rare events make it up; and u(T).
     """
     T = R.shape[1]
     taken = np.isfinite(R) & np.isfinite(values[:, 1:]) & np.isfinite(values[:, :-1])
@@ -438,10 +441,10 @@ def check_starts(
                     error = float(np.hypot(error, steps.mean() * np.nan_to_num(gain_error)))
             if rare or any(few_events(w) for w in noises):
                 largest = max(float(np.abs(w).max()) for w in noises)
-                if largest / len(group) > least:  # one more event would matter
+                if largest / len(group) > least:  # one more event would change the verdict
                     unknown = True
             elif abs(mean) > max(z * error, least):
-                # Longer horizons overwrite shorter ones: they ask less of the fitted values.
+                # Longer horizons overwrite shorter ones: they depend less on fitted values.
                 found[i] = misfit(i, mean, error)
     if between:
         found.setdefault(between.group, between)
@@ -450,6 +453,28 @@ def check_starts(
         return abs(misfit.direct - misfit.predicted) / max(misfit.error, _TINY)
 
     return sorted(found.values(), key=sureness, reverse=True), unknown, C[:, T]
+
+
+def check_hidden(
+    R: FloatArray, values: FloatArray, gain: float, unit: float, skipped: BoolArray | None = None
+) -> float:
+    """Return the correlation of surprises in adjacent timesteps; 0 where it does not matter.
+
+    If observations are Markov states and values are right, a surprise r_t - g + v(s_{t+1}) - v(s_t)
+    has mean 0 given the past. A lasting hidden state makes adjacent surprises correlated. Alarms if
+    the correlation is significant, and large enough by itself and in units of E.
+    """
+    taken = np.isfinite(R) & np.isfinite(values[:, 1:]) & np.isfinite(values[:, :-1])
+    if skipped is not None:
+        taken &= ~skipped
+    delta = np.where(taken, R - gain + values[:, 1:] - values[:, :-1], np.nan)
+    delta = np.where(taken, delta - mean_of(delta), 0.0)
+    one, other = delta[:, :-1], delta[:, 1:]
+    u, square = (one * other).sum(axis=1), float((one**2 + other**2).sum()) / 2
+    alike = float(u.sum()) / max(square, _TINY)
+    amount = np.sqrt(max(0.0, 2.0 * float(u.mean())))
+    surely = float(self_normalized(u)) > critical(1) and not few_events(u)
+    return alike if surely and alike > _ALIKE and amount > _SPREAD * unit else 0.0
 
 
 def _fade(T: int) -> FloatArray:
@@ -461,10 +486,10 @@ def _fade(T: int) -> FloatArray:
 def _misfit_between(
     u: FloatArray, groups: Sequence[tuple[int, IntArray]], unit: float, n_tests: int
 ) -> tuple[int, float, float] | None:
-    """Return the group that differs most, its mean of u and error, if groups surely differ.
+    """If groups differ significantly, return the most deviating one, its mean u and error.
 
-    An F test of all groups together sees what none of a few trials shows by itself. Groups that
-    hold smaller ones are left out. Means must vary by more than a share of E.
+    An F test of all groups together detects differences that small groups do not show alone. Groups
+    that contain smaller groups are left out. Means must vary by more than a share of E.
     """
     from scipy.special import fdtrc  # takes long to import
 
@@ -489,10 +514,10 @@ def _misfit_between(
 
 
 def _errors_of_groups(u: FloatArray, groups: Sequence[IntArray]) -> list[float]:
-    """Return standard errors of groups' means of u, with jumps as large as all trials have.
+    """Return standard errors of groups' mean u, with the jumps of all trials.
 
-    A jump is what is beyond 6 median deviations of a group's median: rare events that a group
-    happens to lack count for it as well.
+    A jump is the part of u beyond 6 median deviations from the group's median. So a group that
+    happens to lack a rare event still counts it.
     """
     jumps = np.zeros(len(u))
     for group in groups[1:] or groups:
@@ -505,11 +530,11 @@ def _errors_of_groups(u: FloatArray, groups: Sequence[IntArray]) -> list[float]:
 
 
 def ends_without_support(lengths: IntArray, states: FloatArray) -> float:
-    """Return the share of ended trials whose last state is one from which hardly any went on.
+    """Return the share of ended trials whose last state hardly any other trial left.
 
-    Logs that end when a queue is empty never show what follows an empty queue. states (N, T, k):
-    observations, or 1 and 0 for each counted state. A last state has no support if fewer than
-    .1 % of the states that went on are as far out in some component.
+    For example, logs that end when a queue is empty never show what follows. states (N, T, k):
+    observations, or 1 and 0 for each counted state. A last state has no support if fewer than .1 %
+    of the states with a successor are as extreme in some component.
     """
     T = states.shape[1]
     ended = np.flatnonzero(lengths < T)
@@ -526,11 +551,11 @@ def ends_without_support(lengths: IntArray, states: FloatArray) -> float:
 
 
 def trial_weights(starts: Any, wanted: Any) -> FloatArray:
-    """Return weights (N,) of trials by which their mean is one of wanted starts (n[, k]).
+    """Return weights (N,) that make a mean over trials a mean over starts (n[, k]).
 
-    Each wanted start has the same weight, shared by the trials that begin there; of vectors with
-    no such trial, by those within a quarter of a standard deviation if these are ten or more. All
-    are 0 if some wanted start has no trial.
+    Each start has the same weight, shared by the trials that begin there. A vector without such
+    trials takes those within a quarter of a standard deviation, if there are ten or more. All
+    weights are 0 if some start has no trial.
     """
     x = np.asarray(starts, dtype=np.float64).reshape(len(starts), -1)
     scale = np.maximum(x.std(axis=0), _TINY)
@@ -550,13 +575,13 @@ def trial_weights(starts: Any, wanted: Any) -> FloatArray:
 def direct_difference(
     R: FloatArray, a: FloatArray, b: FloatArray, kind: IntArray
 ) -> tuple[float, float, bool]:
-    """Return how much more trials from a earned than those from b, its error, if that is known.
+    """Return the reward of trials from a minus trials from b, its error, and if that is known.
 
-    a and b (N,) are weights of trials in either mean, and ``kind`` (N,) numbers of trials' starts:
-    the error is of given starts, without the spread of these. Trials that were cut short are left
-    out. The error is not known where few rare events make it up, or trials are few. The horizon is
-    half as long again as the first of 16 from which no longer one differs by more than one of its
-    own standard errors. That is right where the tail has settled: later rewards are alike.
+    a and b (N,) are the weights of trials in the two means. ``kind`` (N,) numbers the starts: the
+    error is for given starts, without their spread. Trials that were cut short are left out. The
+    error is not known if few rare events make it up, or trials are few. The horizon is 1.5 times
+    the first of 16 candidates from which no longer one differs by more than its standard error.
+    That is right if the tail has settled, because later rewards are then alike.
     """
     whole = np.isfinite(R).all(axis=1)
     C, T = partial_sums(R[whole]), R.shape[1]
@@ -582,7 +607,7 @@ def direct_difference(
     grid = np.unique(np.geomspace(1, T, 16).astype(int)).tolist()
     rounding = _ROUNDING * float(np.abs(C).max())
     for horizon in grid:
-        # By the error here, not by that of what is still to come: noise must not hide that.
+        # Compare with the error up to here: noise of later rewards must not hide a difference.
         most = seen(0, horizon)[1] + rounding
         if all(abs(seen(horizon, K)[0]) <= most for K in grid if horizon < K):
             break
@@ -593,12 +618,12 @@ def direct_difference(
 def drawn_trials(
     transition_counts: Any, reward_sums: Any, n: int, rng: np.random.Generator
 ) -> tuple[IntArray, FloatArray]:
-    """Return n trials, states (n, T + 1) and mean rewards (n, T), as counts alone would have them.
+    """Return n trials drawn from counts: states (n, T + 1) and mean rewards (n, T).
 
-    Each timestep's transitions (T, S²) are dealt out to the trials that are in their state: every
-    transition once where n is the number of counted trials, so that the drawn trials have the very
-    same counts; fewer trials draw them by chance. A trial without a transition left was cut short:
-    its states from there on are -1, and its rewards NaN.
+    Each timestep's transitions (T, S²) are dealt out to the trials in their state. If n is the
+    number of counted trials, each transition is used once, so the drawn trials have the same
+    counts; fewer trials draw at random. A trial without a transition is cut short: later states are
+    -1, and rewards NaN.
     """
     T, S = reward_sums.shape
     states, rewards = np.full((n, T + 1), -1), np.full((n, T), np.nan)

@@ -52,9 +52,12 @@ class Diagnostics:
         Whether the standard error is so large that the value says nothing.
     misfits : list of Misfit
         Groups of starts whose values are not what trials earned, the surest first.
+    start_agrees, prefers_returns : bool
+        Whether values of the start are what trials earned; and whether what trials earned is the
+        better number for a difference of starts.
     error_unknown : bool
         Whether few rare rewards make up the noise, so that no check can see a misfit.
-    tail : TailCheck
+    settled, tail : bool, TailCheck
         Whether the tail has settled, and how much of the start's value may be missing.
     tail_rewards : tuple of float
         Mean rewards of the two halves of the tail, per unit of time.
@@ -62,6 +65,9 @@ class Diagnostics:
         How many trials and timesteps the checks look at; the tail is the second half of these.
     own_means : float
         Standard deviation of trials' own mean rewards; 0 if trials share one gain.
+    hidden : float
+        Correlation of what trials earn beyond their values in adjacent timesteps; 0 if it does not
+        matter.
     ends : float
         The share of trials that end early in states from which hardly any trial went on.
     drawn : bool
@@ -74,6 +80,8 @@ class Diagnostics:
         Of each neighborhood.
     choice, features, others : Choice, FeatureSizes, tuple of str
         How the backup was chosen, how large features are, and further warnings.
+    warnings : list of str
+        What is wrong, with what to do; empty where nothing is known to be.
 
     Examples
     --------
@@ -108,6 +116,7 @@ class Diagnostics:
     n_checked: int
     stop: int
     own_means: float
+    hidden: float
     ends: float
     drawn: bool
     n_trials: int
@@ -175,14 +184,20 @@ class Diagnostics:
                 f"deviation) off {self.gain:.4g}, so that there is no one gain: evaluate each kind "
                 "of trials by itself or, if trials only mix slowly, collect with a larger t_max"
             )
+        elif self.hidden and tail.settled and not self.misfits:
+            yield (
+                "something that lasts is hidden: what trials earn beyond their values is alike in "
+                f"adjacent timesteps (correlation {self.hidden:.2g}): use features, or "
+                "observations, that tell more states apart"
+            )
         n, last, t_max = self.n_trials, int(self.trials_at[-1]), len(self.trials_at) - 1
         middle = int(self.trials_at[(t_max + 1) // 2])
         if last < min(FEW_SAMPLES, n) or middle < _FEW_IN_TAIL * n:
             enough = np.flatnonzero(self.trials_at >= n / 2)[-1]
             yield (
-                f"few trials determine the gain and later values: {last} of {n} have the last "
-                f"timestep, {t_max}, and {middle} have timestep {(t_max + 1) // 2}, where the tail "
-                f"begins: log longer trials, or choose t_max={enough}, which half of them reach"
+                f"{last} of {n} trials have the last timestep, {t_max}, and {middle} have timestep "
+                f"{(t_max + 1) // 2}, where the tail begins, so that few trials determine the gain "
+                f"and later values: log longer trials, or choose t_max={enough}, which half reach"
             )
         if self.ends > _ENDS:
             yield (

@@ -14,6 +14,7 @@ from lstd_agent.checks import (
     FEWEST_TRIALS,
     MIN_TRIALS,
     Misfit,
+    check_hidden,
     check_own_means,
     check_starts,
     check_tail,
@@ -178,6 +179,9 @@ def _checked(fit: Fit, trials: KeptTrials, facts: dict[str, Any]) -> dict[str, A
         ),
         "n_checked": N,
         "stop": T,
+        "hidden": check_hidden(
+            R, v, facts["gain"] * time, tail.unit, skipped if skipped.any() else None
+        ),
         "own_means": check_own_means(rows, tail.unit, n_in_row) / time,
         "start_tolerable": _tolerable(
             fit.source.starts, facts["start_determined"], first, u - end, tail.unit

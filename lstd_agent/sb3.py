@@ -1,9 +1,9 @@
-"""A callback for Stable-Baselines3: what the policy that is being learned earns from its start on.
+"""A callback for Stable-Baselines3: gain and start value of the policy that is being learned.
 
-Mean episode rewards, which learners report, mix the start with the long run by the length of an
-episode. Here the current policy is evaluated every n steps, and both are told apart: the gain, and
-the mean bias of the start, which is what a start earns above the gain in all. Needs the extra
-``sb3``; nothing else in this package imports it.
+Learners report mean episode rewards, which mix the start with the long run by the length of an
+episode. The callback evaluates the current policy every n steps and reports both apart: the gain,
+and the mean bias of the start (its total reward above the gain). It needs the extra ``sb3``;
+nothing else in this package imports it.
 """
 
 from __future__ import annotations
@@ -33,15 +33,14 @@ class PolicyEvaluation:
     Attributes
     ----------
     n_steps : int
-        Steps learned from until then.
+        Steps of learning before the evaluation.
     gain, gain_error : float
-        Average reward in the long run, of a step, or of a unit of time where the environment tells
-        ``info["duration"]``; and its standard error.
+        Average reward in the long run, with its standard error: per step, or per unit of time
+        where the environment tells ``info["duration"]``.
     start_value, start_value_error : float
-        Mean bias of the start, which is what it earns above the gain in all, and its standard
-        error. Policies of about the same gain compare by it.
+        Mean bias of the start, with its standard error. It compares policies of equal gain.
     agent : SeminormLSTDAgent
-        The fitted evaluator, for everything else: values, standard errors, diagnostics.
+        The fitted evaluator, for values, standard errors and diagnostics.
     """
 
     n_steps: int
@@ -55,27 +54,27 @@ class PolicyEvaluation:
 class StartValueCallback(BaseCallback):
     """Evaluates the current policy every so many steps, on an environment of its own.
 
-    What it finds is in `evaluations`, and in the learner's log as ``start/gain``,
+    Results are in `evaluations`, and in the learner's log as ``start/gain``,
     ``start/start_value`` and, with ``_error`` after these names, their standard errors. The
-    learner's own steps, draws and generators are left alone, but for those of torch where the
-    policy draws its actions.
+    callback does not change the learner's own steps and generators, except for the generator of
+    torch where the policy draws its actions.
 
     Parameters
     ----------
     env : Env, VectorEnv, id or function
-        A continuing task, as `SeminormLSTDAgent.collect` takes it; not the one that is learned on.
+        A continuing task, as `SeminormLSTDAgent.collect` takes it; not the learner's own.
     features : Features
         Of the evaluator.
     every : int
-        Steps of learning between evaluations, which begin before the first.
+        Steps of learning between evaluations. The first one comes before learning.
     n_trials, t_max : int
         Trials of an evaluation, each over timesteps 0 to t_max.
     deterministic : bool
-        Whether the policy's most likely action is taken, or one is drawn.
+        Whether to take the policy's most likely action, or to draw one.
     seed : int, optional
-        The same for each evaluation, so that policies meet the same chances.
+        Each evaluation has the same seed, which makes policies comparable.
     verbose : int
-        1 prints a line an evaluation.
+        1 prints a line for each evaluation.
     **options
         Of the evaluator, such as ``n_anchors``.
 
@@ -98,17 +97,13 @@ class StartValueCallback(BaseCallback):
         **options: Any,
     ) -> None:
         super().__init__(verbose)
-        SeminormLSTDAgent(features, **options)  # says now what is wrong with the options
+        SeminormLSTDAgent(features, **options)  # raises now if the options are wrong
         self.evaluations: list[PolicyEvaluation] = []
+        self._features, self._options, self._deterministic = features, options, deterministic
+        self._every, self._next = check_integer("every", every, 1), 0
+        n_trials, t_max = check_integer("n_trials", n_trials, 2), check_integer("t_max", t_max, 1)
+        self._how: dict[str, Any] = {"n_trials": n_trials, "t_max": t_max, "seed": seed}
         self._env = env
-        self._features = features
-        self._every = check_integer("every", every, 1)
-        self._n_trials = check_integer("n_trials", n_trials, 2)
-        self._t_max = check_integer("t_max", t_max, 1)
-        self._deterministic = deterministic
-        self._seed = seed
-        self._options = options
-        self._next = 0
 
     def _on_training_start(self) -> None:
         self._next = self.num_timesteps
@@ -140,15 +135,11 @@ class StartValueCallback(BaseCallback):
         ----------
         model : stable_baselines3 model
         n_steps : int
-            To be noted with what is found.
-
-        Returns
-        -------
-        PolicyEvaluation
+            Recorded in the result.
         """
         policy = partial(model.predict, deterministic=self._deterministic)
         agent = SeminormLSTDAgent(self._features, **self._options)
-        agent.collect(self._env, policy, self._n_trials, self._t_max, self._seed, batched=True)
+        agent.collect(self._env, policy, batched=True, **self._how)
         agent.fit()
         gain, start = (agent.gain_, agent.gain_error_), (agent.start_bias_, agent.start_bias_error_)
         return PolicyEvaluation(n_steps, *gain, *start, agent)

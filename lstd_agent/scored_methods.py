@@ -20,7 +20,7 @@ from gymnasium.vector import VectorEnv, VectorWrapper
 from lstd_agent import baselines
 from lstd_agent.agent import SeminormLSTDAgent
 from lstd_agent.arrays import FloatArray, IntArray
-from lstd_agent.baselines.traces import TIMED
+from lstd_agent.baselines import TIMED
 from lstd_agent.errors import EvaluationError, FitWarning, InvalidInputError
 from lstd_agent.features.tables import OneHot
 from lstd_agent.problems import PiecewiseValues

@@ -113,7 +113,11 @@ def read_arrays(
         S, A = dense.shape[:2]
         places = np.nonzero(dense)
         columns = (*places, dense[places])
-    has = _read_allowed(allowed, S, A)
+    marks = np.ones((S, A)) if allowed is None else read_array(allowed, "allowed")
+    if marks.shape != (S, A) or not np.isin(marks, (0, 1)).all():
+        got = f"shape {marks.shape} and dtype {marks.dtype}"
+        raise InvalidModelError(f"allowed must be boolean, of shape ({S}, {A}); got {got}")
+    has = marks.astype(bool)
     if not has.all():
         columns = tuple(column[has[columns[:2]]] for column in columns)
     state, action, successor, probability = columns
@@ -162,7 +166,7 @@ def _read_values(values: Any, what: str, of: Outcomes, order: str) -> FloatArray
 
 
 def _sparse_matrices(values: Any, what: str) -> list[Any] | None:
-    """Return the matrices of a list of which at least one is sparse; None of anything else."""
+    """Return the matrices of a list that has a sparse one; None for anything else."""
     if not isinstance(values, list | tuple) or not any(map(sparse.issparse, values)):
         return None
     return [
@@ -221,15 +225,6 @@ def _read_dense(P: Any, order: str) -> NDArray[np.floating[Any]]:
                     f"np.moveaxis(P, {axis}, 2), of order {orders}"
                 )
     return dense
-
-
-def _read_allowed(allowed: ArrayLike | None, S: int, A: int) -> BoolArray:
-    """Return which actions each state has, shape (S, A)."""
-    array = np.ones((S, A)) if allowed is None else read_array(allowed, "allowed")
-    if array.shape != (S, A) or not np.isin(array, (0, 1)).all():
-        got = f"shape {array.shape} and dtype {array.dtype}"
-        raise InvalidModelError(f"allowed must be boolean, of shape ({S}, {A}); got {got}")
-    return array.astype(bool)
 
 
 def read_transitions(

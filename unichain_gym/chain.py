@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 
-from unichain_gym import hitting, horizon, mixing, moments, restriction, spectrum, stepwise
+from unichain_gym import hitting, horizon, moments, restriction, spectrum, stepwise
 from unichain_gym.action_values import action_values, bisimulation_distances
 from unichain_gym.arrays import FloatArray, IntArray
 from unichain_gym.drawing import draw_chain
@@ -65,7 +65,7 @@ class MarkovChain:
     state_names, drop_below : optional
         As for `TabularMDP`; by default the names of the MDP, or 0 to S - 1.
     durations : array_like, shape (S,), optional
-        The expected time of a step from each state, at least 0; by default that of the MDP, or 1.
+        The expected time of a step from each state, at least 0; by default as in the MDP, or 1.
         Gain, bias and variance are then per unit of time; all else counts steps.
 
     Raises
@@ -133,7 +133,7 @@ class MarkovChain:
     ) -> None:
         names: Sequence[str | int] | None
         given = transition_matrix, reward, initial_distribution, state_names
-        # Rounding was seen to when the MDP was made.
+        # The MDP has dropped rounding errors already.
         P, r, start, names = read_chain(*given, drop_below if mdp is None else 0.0)
         if mdp is not None:
             if not hasattr(mdp, "allowed_actions"):
@@ -276,19 +276,9 @@ class MarkovChain:
         return report_solution(self._limits, self.reward - self._charge, self.bias, size)
 
     def reachable(self, from_: ArrayLike | None = None) -> MarkovChain:
-        """Return the chain restricted to the states that can be reached.
+        """Return the chain restricted to what a start can reach; see `TabularMDP.reachable`.
 
-        Parameters
-        ----------
-        from_ : states, optional
-            Where to start, by number, name or mask: the new initial distribution is uniform over
-            these states. By default the chain keeps its own.
-
-        Returns
-        -------
-        MarkovChain
-            Its `state_names` are those the states have here. Its `mdp` has the same states, and
-            of the actions those that do not lead out of them.
+        Its `mdp` has the same states, without the actions that lead out of them.
         """
         P, initial, mdp = self.transition_matrix, self.initial_distribution, self.mdp
         states, start = restriction.reach(P, initial, from_, self.state_names)
@@ -356,7 +346,7 @@ class MarkovChain:
 
         The error is about 1e-16 of |r| times the largest entry of D, which is large for a chain
         that mixes slowly; `solver_report` states the bound. With durations (I - P) b = r - g τ
-        and P* b = 0, P* being that of steps (Puterman, 1994, chapter 11).
+        and P* b = 0, where P* counts steps (Puterman, 1994, chapter 11).
         """
         if self.durations is not None:
             values = self.reward - self._charge
@@ -364,7 +354,7 @@ class MarkovChain:
         return read_only(self._limits.potential(self.reward, "bias"))
 
     def relative_value(self, reference: int | str) -> FloatArray:
-        """Return the bias less that of a reference state.
+        """Return the bias of each state less the bias of a reference state.
 
         Parameters
         ----------
@@ -537,7 +527,7 @@ class MarkovChain:
         visits[self.transient_states] = self._limits.visits(self.initial_distribution)
         return read_only(visits)
 
-    # Functions of the files of their methods, of which the chain is the first argument.
+    # Functions whose first argument is the chain.
     hitting_time = hitting.hitting_time
     hitting_reward = hitting.hitting_reward
     hitting_time_variance = hitting.hitting_time_variance
@@ -569,7 +559,7 @@ class MarkovChain:
         return -1.0 / math.log1p(-gap) if 0.0 < gap < 1.0 else (0.0 if gap else float("inf"))
 
     def mixing_time(
-        self, tol: float = 1e-10, start: mixing.MixingStart = "initial", *, averaged: bool = False
+        self, tol: float = 1e-10, start: stepwise.MixingStart = "initial", *, averaged: bool = False
     ) -> int:
         """Return the first t at which the total variation ½ ‖p^t - p*‖₁ is at most tol.
 
@@ -593,7 +583,7 @@ class MarkovChain:
         """
         if isinstance(start, str) and start == "worst":
             self._require_unichain("a worst-case mixing time", "start='initial'")
-        return mixing.mixing_time(self._limits, self.initial_distribution, start, tol, averaged)
+        return stepwise.mixing_time(self._limits, self.initial_distribution, start, tol, averaged)
 
     @cached_property
     def _reached(self) -> IntArray:

@@ -92,14 +92,14 @@ def refuse_unknown(
 
 
 def check_mdp(mdp: TabularMDP) -> TabularMDP:
-    """Return an MDP, or raise `InvalidArgumentError` if it is none."""
+    """Return an MDP, or raise `InvalidArgumentError` if it is something else."""
     if not isinstance(mdp, TabularMDP):
         raise InvalidArgumentError(f"needs a TabularMDP, such as make_mdp('h36c'); got {mdp!r}")
     return mdp
 
 
 def read_reset(seed: Any, options: Any) -> tuple[int | None, dict[str, Any]]:
-    """Return a reset's seed and options, a dict of one's own, or raise `InvalidArgumentError`."""
+    """Return a reset's seed and a copy of its options, or raise `InvalidArgumentError`."""
     if seed is not None:
         require_integers(InvalidArgumentError, low=0, seed=seed)
         seed = int(seed)
@@ -109,18 +109,6 @@ def read_reset(seed: Any, options: Any) -> tuple[int | None, dict[str, Any]]:
             f"options of reset() are a dict such as {example}; got {options!r}"
         )
     return seed, dict(options or {})
-
-
-def read_mask(mask: ArrayLike, n: int) -> BoolArray:
-    """Return which of n environments to reset, or raise `InvalidArgumentError`."""
-    what = "options['reset_mask']"
-    array = read_array(mask, what, InvalidArgumentError)
-    if array.dtype != np.bool_ or array.shape != (n,):
-        got = f"{array.dtype} of shape {array.shape}"
-        raise InvalidArgumentError(f"{what} must be bool of shape ({n},); got {got}")
-    if not array.any():
-        raise InvalidArgumentError(f"{what} names no environment; leave reset() out then")
-    return array
 
 
 def draw_start(

@@ -36,7 +36,7 @@ MARGIN = 2.4 * NODE_RADIUS  # a state and its loop
 TITLE_INCHES = 0.4
 COLOR_BAR_INCHES = 1.25
 LEGEND_INCHES = 0.22  # a line
-# Next states of a state and action, on average, of which all are drawn, or as many as stay so.
+# More next states than this, on average over states and actions, are not all drawn.
 MOST_SUCCESSORS = 8
 MOST_TIMED = 40  # edges whose durations can be read
 SHARES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
@@ -66,7 +66,7 @@ class Diagram:
 
     @staticmethod
     def of_mdp(mdp: OutcomeModel, policy: ArrayLike | None = None) -> Diagram:
-        """Return the diagram of an MDP, of all its actions or of those that a policy takes."""
+        """Return the diagram of an MDP, with all its actions or with the actions of a policy."""
         taken = mdp.allowed_actions if policy is None else mdp.check_policy(policy)
         return Diagram._of_outcomes(mdp, taken, mdp.uniform_chain)
 
@@ -151,7 +151,7 @@ def draw_mdp(
     values : array_like of float, shape (S,), optional
         Colors the states, with a color bar: a bias, estimates, errors, a distribution.
     policy : array_like, shape (S,) of int or (S, A) of float, optional
-        Draw only the transitions of this policy; by default those of all actions.
+        Draw the transitions of this policy alone; by default of all actions.
     value_label : str
         What the color bar calls the values.
     above : float, optional
@@ -169,10 +169,8 @@ def draw_mdp(
 
     Raises
     ------
-    InvalidArgumentError
-        If ``values``, ``above``, ``state`` or ``action`` do not fit the MDP.
-    MissingDependencyError
-        If matplotlib is not installed.
+    InvalidArgumentError, MissingDependencyError
+        If an argument does not fit the MDP, or matplotlib is not installed.
     """
     diagram = Diagram.of_mdp(mdp, policy).above(above)
     ax = ax or _make_axes(diagram, with_colorbar=values is not None)
@@ -191,23 +189,7 @@ def draw_chain(
     above: float | None = None,
     ax: Axes | None = None,
 ) -> Figure:
-    """Draw a chain, its states colored by their bias, by matplotlib.
-
-    Parameters
-    ----------
-    chain : MarkovChain
-    path, above, ax
-        As in `TabularMDP.plot`.
-    values : array_like of float, shape (S,), optional
-        Colors the states instead of the bias.
-    value_label : str, optional
-        What the color bar calls the values.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        A notebook shows it.
-    """
+    """Draw a chain, its states colored by their bias or by ``values``; see `TabularMDP.plot`."""
     label = value_label or ("bias" if values is None else "value")
     diagram = Diagram.of_chain(chain).above(above)
     ax = ax or _make_axes(diagram, with_colorbar=True)

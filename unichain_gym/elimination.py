@@ -159,7 +159,7 @@ class SparseGthFactors(Eliminated):
             _smallest(step.from_gone.data) * _smallest(step.to_gone.data) < SMALLEST
             for step in rounds
         )
-        # What an entry's rounding grows with: the operations in a row, not in all.
+        # Rounding grows with the operations that follow each other, not with all of them.
         self.n_operations = core_size + 4 * len(rounds)
 
     @np.errstate(over="ignore", invalid="ignore")  # `finite` finds it

@@ -148,10 +148,8 @@ class TabularEnv(gym.Env[Any, Any]):
 
         Raises
         ------
-        InvalidArgumentError
-            If the action is no integer in range, or one that the state lacks.
-        UnichainError
-            If the environment was never reset.
+        InvalidArgumentError, UnichainError
+            If the state has no such action, or the environment was never reset.
         """
         state = self._state
         if state is None:
@@ -182,10 +180,8 @@ class TabularEnv(gym.Env[Any, Any]):
 
         Raises
         ------
-        UnichainError
-            If the environment was never reset.
-        MissingDependencyError
-            If "rgb_array" is asked for and the extra ``plot`` is not installed.
+        UnichainError, MissingDependencyError
+            If the environment was never reset; if a picture needs the extra ``plot``.
         """
         if self.render_mode is None:
             gym.logger.warn("render() does nothing without a render_mode; pass one to gym.make()")

@@ -55,8 +55,8 @@ def hitting_probability(
     ----------
     chain : MarkovChain
     targets, avoiding : states
-        The states to reach, and those that must not be visited before, where it is 0; each one
-        state or several, by number or name, or a mask of shape (S,).
+        The states to reach, and the states that must not be visited before; from these the answer
+        is 0. Each one state or several, by number or name, or a mask of shape (S,).
 
     Returns
     -------
@@ -95,10 +95,10 @@ def hitting_time(
     ----------
     chain : MarkovChain
     target : states
-        One or several, by number or name, or a mask of shape (S,). Of a recurrent class, such as
-        ``chain.recurrent_classes[0]``, it is the time until this class absorbs.
+        One or several, by number or name, or a mask of shape (S,). With a recurrent class, such as
+        ``chain.recurrent_classes[0]``, the answer is the time until this class is entered.
     given_hit : bool
-        Average over the paths that reach the target alone: E[τ | τ < ∞]. NaN where none does.
+        Average only over paths that reach the target: E[τ | τ < ∞]. NaN where none does.
     in_time : bool
         Add up the durations of the steps instead of counting them; not with given_hit.
 

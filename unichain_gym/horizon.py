@@ -51,8 +51,8 @@ class HorizonPolicy:
     Parameters
     ----------
     actions : ndarray of int, shape (n, S)
-        What each state does at step t, with n - t rewards still to come. Of actions equal up to
-        rounding it is any.
+        The action of each state at step t, when n - t rewards are to come; any of the best, if
+        several are equal up to rounding.
     values : ndarray, shape (n + 1, S)
         The largest expected total reward from step t on, and last the terminal values.
 
@@ -116,8 +116,8 @@ def finite_horizon_value(
 ) -> FloatArray:
     """Return the expected total reward of n steps from each state, v_n = r + P v_{n-1}.
 
-    It is n g + b, but for a part that fades: P^n (v_0 - b). Long horizons of large chains are not
-    followed to their end, but to where the rest is certain, within 1e-12 of the largest value.
+    It is n g + b, plus a part that fades, P^n (v_0 - b). Long horizons of large chains are followed
+    to where the rest is certain, within 1e-12 of the largest value.
 
     Parameters
     ----------

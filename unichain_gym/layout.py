@@ -1,6 +1,6 @@
 """Where the states of an MDP go in a picture: recurrent classes in the middle, the rest around.
 
-Transient states form a forest: each hangs from the next state on its shortest way into a
+Transient states form a forest: the parent of a state is the next one on its shortest way into a
 recurrent class. Short trees are drawn radially, a ring for each distance, which puts streams on
 rays into the core; streams too long for a ray wind around the core as arms of one spiral.
 Lengths are in units of `SPACING`, the distance between a state and its successor.
@@ -90,8 +90,12 @@ def _place_classes(
     The ``hub``, a state that all of several streams enter, goes to the middle of its circle.
     """
     rims = [states[states != hub] for states in classes]
-    sizes = [(states.size, rim.size) for states, rim in zip(classes, rims, strict=True)]
-    radii = [_class_radius(*size) for size in sizes]
+    radii = []
+    for states, rim in zip(classes, rims, strict=True):
+        spacing = CORE_SPACING if states.size <= MOST_IN_SMALL_CLASS else SPACING
+        radius = _ring(rim.size) * spacing / SPACING
+        has_hub = rim.size not in (0, states.size)
+        radii.append(max(spacing, radius) if has_hub else radius)
     between = _ring(len(classes)) * (2 * max(radii) / SPACING + 2)
     for number, (states, rim, radius) in enumerate(zip(classes, rims, radii, strict=True)):
         center = between * _unit(np.pi - 2 * np.pi * number / len(classes))
@@ -102,13 +106,6 @@ def _place_classes(
         position[states] = center
         position[rim] += radius * _unit(angle)
     return between + max(radii)
-
-
-def _class_radius(n_states: int, n_in_rim: int) -> float:
-    """Return the radius of the circle of a recurrent class."""
-    spacing = CORE_SPACING if n_states <= MOST_IN_SMALL_CLASS else SPACING
-    radius = _ring(n_in_rim) * spacing / SPACING
-    return radius if n_in_rim in (0, n_states) else max(spacing, radius)  # room for the hub
 
 
 def _angles_between_streams(n: int, n_streams: int) -> FloatArray:

@@ -19,7 +19,7 @@ class LockstepOutcomes:
     """The outcome table of an MDP, laid out to be searched by ``n`` copies at once."""
 
     def __init__(self, mdp: TabularMDP, n: int) -> None:
-        # Row s * A + a of each table has `width` slots, of which the last are never drawn.
+        # Row s * A + a of each table has `width` slots; the padding at its end is never drawn.
         rows = mdp.outcome_thresholds.reshape(mdp.n_states * mdp.n_actions, -1)
         n_outcomes = int(np.isfinite(rows).sum(axis=1).max()) + 1
         self._n_actions = mdp.n_actions
@@ -33,8 +33,7 @@ class LockstepOutcomes:
         thresholds = widen(rows, np.inf)
         self._next_state, self._reward = widen(mdp.next_state, 0), widen(mdp.reward, 0.0)
         self._duration = None if mdp.durations is None else widen(mdp.durations, 0.0)
-        # Whether a draw is past the first `half` slots, from where the search stands, is told
-        # by the threshold half - 1 slots on.
+        # A draw is past the first `half` slots if it reaches the threshold half - 1 slots on.
         halves = [self._width >> level for level in range(1, self._width.bit_length())]
         self._bisection = [(half, thresholds[half - 1 :]) for half in halves]
         self._threshold = np.empty(n)

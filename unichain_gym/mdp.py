@@ -1,10 +1,9 @@
 """`TabularMDP`: the one representation of a finite Markov decision process.
 
-A *padded outcome table*: taking action ``a`` in state ``s`` has up to ``K`` outcomes, the
-``k``-th of which has probability ``probability[s, a, k]``, leads to ``next_state[s, a, k]``
-and pays ``reward[s, a, k]``. Rows with fewer outcomes are padded with probability zero; a row
-of zeros alone is an action that the state lacks.
-Memory is linear in the outcomes; dense and sparse matrices are derived from the table.
+A *padded outcome table*: action ``a`` in state ``s`` has up to ``K`` outcomes. Outcome ``k`` has
+probability ``probability[s, a, k]``, leads to ``next_state[s, a, k]`` and pays ``reward[s, a, k]``.
+Rows with fewer outcomes are padded with probability zero; a row of zeros alone is an action that
+the state lacks. Memory is linear in the outcomes.
 """
 
 from __future__ import annotations
@@ -63,8 +62,8 @@ class TabularMDP:
     ----------
     next_state, probability, reward : array_like, shape (S, A, K)
         Where each outcome leads, how likely it is, what it pays. The probabilities of a state and
-        action sum to 1 (those of float32 as well as it can), or are all 0: then the state lacks
-        the action. Every state has at least one.
+        action sum to 1, as well as their precision allows, or are all 0: then the state lacks the
+        action. Every state has at least one action.
     initial_distribution : array_like of float, shape (S,)
         The distribution of the first state.
     name : str
@@ -87,8 +86,8 @@ class TabularMDP:
     InvalidModelError
         If shapes disagree, a state is out of range, a number is not finite, a probability or a
         duration is negative, a row does not sum to 1, a state has no action, a policy can stay
-        among states where steps take no time, or names do not fit. The functions that make MDPs,
-        and those that are given a policy or states of it, raise it likewise.
+        among states where steps take no time, or names do not fit. Methods raise it too, for
+        states and policies that do not fit.
 
     Attributes
     ----------
@@ -212,7 +211,7 @@ class TabularMDP:
         allowed = self.allowed_actions
         return self.induce(allowed / np.count_nonzero(allowed, axis=1)[:, None])
 
-    # Functions of the files of their methods, of which the MDP is the first argument.
+    # Functions whose first argument is the MDP.
     check_policy = check_policy
     random_policy = draw_policy
     induce = induce
@@ -243,13 +242,11 @@ class TabularMDP:
         Parameters
         ----------
         criterion : {"gain", "bias", "blackwell", "discounted"}
-            In the long run. With durations "gain", the reward per unit of time, alone: the others
-            depend on more than the mean of a duration.
+            In the long run. With durations "gain", the reward per unit of time, alone.
         discount : float, optional
-            The discount γ: in [0, 1) for criterion "discounted", in [0, 1] for a horizon.
+            In [0, 1) for criterion "discounted", in [0, 1] for a horizon.
         horizon : int, optional
-            n, the number of steps, whatever time they take, whose total reward is to be the
-            largest, instead of a criterion.
+            The number of steps, instead of a criterion: their total reward is to be the largest.
         terminal : array_like, shape (S,), optional
             What it is worth to end in a state after the horizon; nothing by default.
         **options
@@ -333,8 +330,7 @@ class TabularMDP:
             "ass" action, state, next state, as in pymdptoolbox. With as many actions as states
             no check can tell them apart.
         allowed : array_like of bool, shape (S, A), optional
-            Which actions each state has; by default all. What P and R hold for the others,
-            such as rows of zeros or rewards of minus infinity, is not read.
+            Which actions each state has; by default all. Entries of others are not read.
         name, state_names, action_names, drop_below
             As for the class. The labels of pandas objects are names too.
 
@@ -369,12 +365,11 @@ class TabularMDP:
         ----------
         transitions : sequence of 5-tuples or 6-tuples, or table
             For every state at least one; a state lacks the actions that it is never listed with.
-            Of a table, such as a DataFrame, the columns state, action, next_state, probability
-            and reward are read. States may be given by their ``state_names``, and actions by
-            ``action_names``, which are by default those listed, as they first appear.
+            A table, such as a DataFrame, has columns state, action, next_state, probability and
+            reward. States and actions may be given by name; actions are named as listed if
+            ``action_names`` is left out.
         initial : array_like, shape (S,)
-            The initial distribution; its length is the number of states, and its labels, if it
-            is a pandas Series, are their names.
+            The initial distribution; the labels of a pandas Series are names of states.
         name, state_names, action_names, drop_below
             As for the class.
 
@@ -411,7 +406,7 @@ class TabularMDP:
             What a state does that ends an episode: stay for ever with reward 0, or move to the
             initial distribution with reward 0, as Gymnasium's vector environments do by default.
         initial : array_like, shape (S,), optional
-            By default the environment's ``initial_state_distrib``, or that of its ``mdp``.
+            By default the environment's ``initial_state_distrib``, or its MDP's.
         name, drop_below
             As for the class; the name by default is the id of the environment.
 

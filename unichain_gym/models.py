@@ -39,7 +39,7 @@ def read_chain(
 
 
 def _read_matrix(values: Any, drop_below: float | None) -> sparse.csr_array:
-    """Return a copy of a transition matrix (S, S) in CSR, rounding seen to and zeros dropped."""
+    """Return a copy of a transition matrix (S, S) in CSR, without zeros and rounding errors."""
     if not sparse.issparse(values):
         values = read_floats(values, "transition_matrix")
     if values.ndim != 2:
@@ -99,7 +99,7 @@ def _check_chain(P: sparse.csr_array, reward: FloatArray, initial: FloatArray) -
 
 
 def read_distribution(values: ArrayLike, what: str, drop_below: float | None = None) -> FloatArray:
-    """Return a distribution over states (S,) in double, rounding seen to; it is not checked yet."""
+    """Return a distribution over states (S,) in double, not checked, without rounding errors."""
     p = read_floats(values, what)
     row = np.zeros(p.shape, dtype=np.int64)
     return drop_residues(p, row, 1, lambda i: f"{what} of state {i}", drop_below)

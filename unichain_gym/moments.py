@@ -8,8 +8,8 @@ has mean 0 given the past, and adds up over n steps to Σ_t R_t - n g but for a 
 Hence lim Var(Σ_{t<n} R_t)/n is the mean square of it under the stationary distribution. With
 R_t = r(s_t), the expected reward of the state, this is the usual variance of a chain's central
 limit theorem (Kemeny & Snell, 1960, section 4.6; Meyn & Tweedie, 1993, Markov Chains and
-Stochastic Stability, theorem 17.4.4). With R_t as observed it holds the noise of actions and
-rewards too, which may go along with the next state, or against it.
+Stochastic Stability, theorem 17.4.4). With R_t as observed, the noise of actions and
+rewards counts too, and may be correlated with the next state.
 
 Where a step takes the time τ_t, R_t - g τ_t takes the place of R_t - g, and the mean square over
 the mean time of a step is lim Var(reward until time t)/t: cycles of a regenerative process with

@@ -5,8 +5,8 @@ A policy is **gain**-optimal if its long-run average reward is the largest from 
 every state; **Blackwell**-optimal if it is optimal for all discounts near enough to 1; and
 **discounted**-optimal for one discount. Deterministic policies that are so from every state at
 once always exist (Puterman, 1994, Markov Decision Processes, theorems 6.2.10, 9.1.7, 10.1.3 and
-10.1.4). How they are found is in `unichain_gym.policy_iteration`, which other actions optimal
-policies take in `unichain_gym.optimal_actions`.
+10.1.4). `unichain_gym.policy_iteration` finds one, and `unichain_gym.optimal_actions` the other
+actions that optimal policies take.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ EXACT_STATES, AUTO_STATES = 500, 50
 
 
 class Undecided(NamedTuple):
-    """An action that doubles cannot tell from the policy's: the same, or `bound` apart at most.
+    """An action that doubles cannot tell from the policy's: they differ by at most ``bound``.
 
     The bound is in units of reward, or of reward a step where the gains of states differ.
     """
@@ -74,7 +74,7 @@ class OptimalPolicy:
     chain : MarkovChain
         What the policy induces.
     gain, bias, value : ndarray, shape (S,)
-        Of the policy; its discounted value is None but for criterion "discounted".
+        Of the policy. The discounted value is None for other criteria than "discounted".
     optimal_actions : ndarray of bool, shape (S, A)
         Which actions some optimal deterministic policy takes.
     solver_report : SolverReport
@@ -197,16 +197,16 @@ def find_optimal_policy(
     discount : float, optional
         The discount γ in [0, 1), for criterion "discounted" and only there.
     tie_tolerance : "rounding" or float
-        By default two actions tie if they differ by no more than rounding may do, also that of
-        the probabilities and rewards: half an ulp each. A number makes ties of all differences
-        up to this share of what is compared: of rewards and values.
+        By default two actions tie if they differ by no more than a bound of rounding, in which
+        each probability and reward may be off by half an ulp. With a number, differences up to
+        this share of the rewards and values that are compared are ties.
     precision : {"auto", "double", "exact"}
         How ties are told from differences. "double": by bounds of the errors of doubles; what
         these leave open is listed as `undecided`. "exact": in fractions, for up to 500 states
         (seconds for a grid of 200, a minute for 100 states that all lead to each other). A number
-        is read as the simplest fraction within two ulps, .1 as 1/10, or as the double that it is
-        where that is no simpler than by chance. "auto": in doubles, and what these leave open in
-        fractions, if there are no more than 50 states and all numbers are simple fractions.
+        is read as the simplest fraction within two ulps, .1 as 1/10; or as the double that it is,
+        if that fraction is no simpler than by chance. "auto": in doubles, and then in fractions if
+        doubles leave actions open, up to 50 states whose numbers are all simple fractions.
 
     Returns
     -------

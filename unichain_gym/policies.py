@@ -28,9 +28,9 @@ from unichain_gym.summary import abbreviate
 class DeterministicPolicies(Sequence[IntArray]):
     """All deterministic policies, each (S,) actions, in lexicographic order.
 
-    Policy i is i written in digits, the last state's least significant; a state's digit is the
-    rank of its action among those that the state has. Nothing is stored, and a slice is such a
-    sequence again.
+    Policy i is the number i written in digits, one for each state; the digit of the last state is
+    the least significant. A digit is the rank of an action among the actions of the state. Nothing
+    is stored, and a slice is such a sequence again.
 
     Parameters
     ----------
@@ -151,7 +151,7 @@ def check_policy(mdp: OutcomeModel, policy: ArrayLike | OptimalPolicy) -> FloatA
     mdp : TabularMDP
     policy : array_like, shape (S,) of int or (S, A) of float, or OptimalPolicy
         An action, by number or name, or a distribution over actions for each state. Rounding
-        errors are treated as those of transitions.
+        errors are dropped as in transitions.
 
     Returns
     -------
@@ -206,7 +206,7 @@ def _one_hot(actions: NDArray[Any], A: int) -> FloatArray:
 
 
 def _distributions(policy: NDArray[Any]) -> FloatArray:
-    """Check action probabilities (S, A) and return them in double, rounding seen to."""
+    """Check action probabilities (S, A); return them in double, without rounding errors."""
     S, A = policy.shape
     row = np.broadcast_to(np.arange(S)[:, None], (S, A))
     place = "action {1} in state {0}".format

@@ -1,13 +1,12 @@
 """What rounding does to rows of probabilities: sums beside 1, single precision, residues of zero.
 
-Written with finitely many digits, probabilities of a row do not sum to 1. What their number and
-their precision explain is no mistake: `sum_tolerance` for doubles; `in_double` for rows of lower
-precision, such as a network's float32 softmax, which are divided by their sums in double.
+Probabilities with finitely many digits do not sum to 1. `sum_tolerance` says which differences
+rounding explains in doubles. `in_double` divides rows of lower precision, such as a network's
+float32 softmax, by their sums in double.
 
 A residue is what a difference leaves where zero is meant: ``1 - 0.7 - 0.1 - 0.1 - 0.1`` is
-2.8e-17, ``1 - 0.9 - 0.1`` is -2.8e-17. As a probability it makes a transition that is possible,
-once in 10^16 steps, and with it other recurrent classes and another gain. `drop_residues` names
-the entries that look like it.
+2.8e-17, ``1 - 0.9 - 0.1`` is -2.8e-17. As a probability it makes a transition possible, once in
+10^16 steps, and so changes recurrent classes and gain. `drop_residues` finds such entries.
 """
 
 from __future__ import annotations

@@ -12,9 +12,9 @@ a stream of states that stay or advance, computed at large, are wrong in the sec
   a single state is known without computation;
 - a component in which Kolmogorov's criterion holds (reversible, such as every walk on a tree)
   is similar to the symmetric matrix √(P(s, s') P(s', s)), whose eigenvalues are accurate;
-- every other eigenvalue comes with its condition number, and an answer that this leaves open by
-  more than `TOLERANCE` is refused, after states with the same row have been made one;
-- what is near 1 is found from the deviation matrix too, where 1/(1 - λ) is large.
+- every other eigenvalue comes with its condition number. If this leaves the answer open by more
+  than `TOLERANCE`, states with the same row are made one; if that does not help, it is refused;
+- eigenvalues near 1 are also found from the deviation matrix, where 1/(1 - λ) is large.
 """
 
 from __future__ import annotations

@@ -78,8 +78,8 @@ def _read_path(path: str | Path) -> Path:
 def replacing(path: Path) -> Iterator[IO[bytes]]:
     """Open a file that takes the place of ``path`` once it is written, and not if that fails.
 
-    As with `open`, symbolic links and permissions stay, and what is no regular file is written
-    directly. What a killed process has left of the same file is removed by the next.
+    As with `open`, symbolic links and permissions stay, and a target that is no regular file is
+    written directly. Drafts that killed processes have left of the same file are removed.
     """
     target = Path(os.path.realpath(path))
     if target.exists() and not target.is_file():
@@ -101,7 +101,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _draft_of(target: Path) -> Path:
-    """Return a path beside a target that no other process takes; remove those of killed ones."""
+    """Return a path beside a target for this process alone; remove drafts of killed processes."""
     # Numbers of processes hold for a host and, where there are containers, for one of them.
     place = platform.node()
     with suppress(OSError):

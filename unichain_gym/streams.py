@@ -151,18 +151,15 @@ def attach_streams(
     core : TabularMDP
         The recurrent MDP that the streams enter; its number of actions A is kept.
     n_streams : int
-        Number of streams, at least 1.
+        At least 1.
     length : int or sequence of n_streams int
         Transient states in each stream, at least 1.
-    advance_probs : array_like of float, shape (A,) or (n_streams, A), optional
-        Probabilities in (0, 1], for all streams or each. Default: evenly spaced from 0.3 (the
-        first action) to 0.6 (the last), which are the paper's two.
-    stream_rewards : array_like of float, shape (A,) or (n_streams, A), optional
-        Default: evenly spaced from 0 to 1.
+    advance_probs, stream_rewards : array_like of float, shape (A,) or (n_streams, A), optional
+        Probabilities in (0, 1], by default evenly spaced from 0.3 (the first action) to 0.6 (the
+        last), the paper's two; rewards, by default evenly spaced from 0 to 1.
     entry_state : int or sequence of n_streams int
         The core's state that each stream enters.
     name : str, optional
-        What to call the MDP.
 
     Returns
     -------

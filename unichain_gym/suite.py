@@ -43,8 +43,8 @@ class UnichainEnv(TabularEnv):
 class UnichainVectorEnv(TabularVectorEnv):
     """``num_envs`` copies of a `UnichainEnv` in lockstep.
 
-    `UnichainEnv` describes the environments and their arguments, `TabularVectorEnv` those of a
-    vector environment: ``max_episode_steps``, ``autoreset_mode``.
+    `UnichainEnv` describes the environments and their arguments, and `TabularVectorEnv` the
+    arguments ``max_episode_steps`` and ``autoreset_mode``.
 
     Examples
     --------
@@ -91,7 +91,7 @@ UnichainEnv.__doc__ = f"""{UnichainEnv.__doc__}
 def _make(
     cls: type, mnemonic: str | None, id_mnemonic: str | None, options: Mapping[str, Any]
 ) -> TabularMDP:
-    """Build the MDP of an environment's arguments; a mnemonic must be that of the id, if any."""
+    """Build the MDP of an environment's arguments; ``mnemonic`` must not contradict the id."""
     if id_mnemonic is not None and mnemonic not in (None, id_mnemonic):
         one = f"Unichain-{id_mnemonic}-v0 is the environment {id_mnemonic!r}"
         raise InvalidArgumentError(f"{one}; for mnemonic={mnemonic!r} make 'Unichain-v0'")

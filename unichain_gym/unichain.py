@@ -7,9 +7,9 @@ unichain exactly if no two of its end components are disjoint.
 
 That is NP-hard to decide in general, but mostly easy in practice. In this order:
 
-1. Two maximal end components are disjoint: not unichain.
-2. All end components lie in the one maximal one. If, once one of its states is taken out, none
-   is left, all contain that state: unichain. If two maximal ones are left: not unichain.
+1. There are two maximal end components: not unichain.
+2. There is one. Take out one of its states. If no end component is left, all contain that state:
+   unichain. If two maximal ones are left: not unichain.
 3. The policies inside it are enumerated, where they are few. Of the actions of a state only
    those with a smallest set of successors matter: a smaller set keeps closed sets closed.
 

@@ -22,7 +22,13 @@ from unichain_gym.drawing import render_state
 from unichain_gym.errors import InvalidArgumentError, UnichainError
 from unichain_gym.lockstep import LockstepOutcomes
 from unichain_gym.mdp import TabularMDP
-from unichain_gym.outcomes import check_choice, draw_thresholds, require_integers, require_room
+from unichain_gym.outcomes import (
+    check_choice,
+    draw_thresholds,
+    read_array,
+    require_integers,
+    require_room,
+)
 
 
 class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
@@ -128,7 +134,7 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[IntArray, dict[str, Any]]:
-        """Start all environments again, or those that a mask names.
+        """Start all environments again, or the environments that a mask names.
 
         Parameters
         ----------
@@ -143,7 +149,7 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
         -------
         observations : ndarray of int64, shape (num_envs,)
         infos : dict
-            Of those that were started; ``mdp.allowed_actions[observations]`` is of all.
+            Of the environments that were started.
 
         Raises
         ------
@@ -157,8 +163,14 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
             )
         seed, options = conventions.read_reset(seed, options)
         super().reset(seed=seed)
-        n, mask = self.num_envs, options.pop("reset_mask", self._everywhere)
-        mask = conventions.read_mask(mask, n)
+        n, what = self.num_envs, "options['reset_mask']"
+        given = options.pop("reset_mask", self._everywhere)
+        mask = read_array(given, what, InvalidArgumentError)
+        if mask.dtype != np.bool_ or mask.shape != (n,):
+            got = f"{mask.dtype} of shape {mask.shape}"
+            raise InvalidArgumentError(f"{what} must be bool of shape ({n},); got {got}")
+        if not mask.any():
+            raise InvalidArgumentError(f"{what} names no environment; leave reset() out then")
         if self._states is None and not mask.all():
             raise UnichainError("reset() all environments before some of them")
         # Drawn for all, so that a masked reset gives an environment what a full one would.
@@ -217,7 +229,11 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
         if truncations is None:
             truncations = np.zeros(self.num_envs, dtype=bool)
         elif self._autoreset_mode is AutoresetMode.SAME_STEP:
-            infos = self._final_infos(self._states, truncations)
+            # Where environments were before they started again.
+            final = np.full(self.num_envs, None, dtype=object)
+            final[truncations] = self._states[truncations].tolist()
+            infos = {"final_obs": final, "final_info": self._infos(self._states, truncations)}
+            infos |= {f"_{name}": truncations.copy() for name in infos}
             if durations is not None:
                 of_last = {"duration": np.where(truncations, durations, 0.0)}
                 infos["final_info"] |= {**of_last, "_duration": truncations.copy()}
@@ -230,17 +246,7 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
         return self._states.copy(), rewards, terminations, truncations, infos
 
     def render(self) -> tuple[Any, ...] | None:
-        """Return what `TabularEnv.render` does, of each environment; None without a render mode.
-
-        Returns
-        -------
-        tuple of ndarray of uint8, shape (H, W, 3), or of str, or None
-
-        Raises
-        ------
-        UnichainError
-            If the environments were never reset.
-        """
+        """Return a picture or a line of each environment, or None; see `TabularEnv.render`."""
         if self.render_mode is None:
             gym.logger.warn("render() does nothing without a render_mode: gym.make_vec() takes it")
             return None
@@ -253,12 +259,7 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
         )
 
     def get_state(self) -> dict[str, Any]:
-        """Return what decides everything that follows: states, timesteps and generator.
-
-        Returns
-        -------
-        dict
-        """
+        """Return what decides everything that follows; see `TabularEnv.get_state`."""
         return {
             "state": None if self._states is None else self._states.copy(),
             "timestep": self._steps - self._first_step,
@@ -266,12 +267,7 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
         }
 
     def set_state(self, snapshot: Mapping[str, Any]) -> None:
-        """Continue from a snapshot; what `TabularEnv.set_state` says holds here.
-
-        Parameters
-        ----------
-        snapshot : dict
-        """
+        """Continue from a snapshot; see `TabularEnv.set_state`."""
         states, timesteps = conventions.read_snapshot(self.mdp, snapshot, (self.num_envs,))
         conventions.restore_generator(self.np_random, snapshot["generator"])
         self._states = states
@@ -309,10 +305,3 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
             for values in infos.values():
                 values[~where] = None if values.dtype == object else 0
         return infos | {f"_{name}": where.copy() for name in infos}
-
-    def _final_infos(self, states: IntArray, ended: BoolArray) -> dict[str, Any]:
-        """Return the infos that tell where environments were before they started again."""
-        final = np.full(self.num_envs, None, dtype=object)
-        final[ended] = states[ended].tolist()
-        final_obs = {"final_obs": final, "_final_obs": ended.copy()}
-        return final_obs | {"final_info": self._infos(states, ended), "_final_info": ended.copy()}

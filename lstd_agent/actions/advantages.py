@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
+from lstd_agent.arrays import FloatArray, IntArray, States
 
 UNKNOWN = -1
 """The action of a state for which the policy has none."""
 
-TOLD = 3.0
-"""By so many standard errors an action must be worse to be told from the best."""
+# An action is told from the policy's if it is worse by so many standard errors.
+_TOLD = 3.0
 
 # So many undecided pairs are shown in an account.
 _SHOWN = 5
@@ -28,20 +27,11 @@ def better_actions(
     error: Callable[[IntArray, IntArray], FloatArray],
     rounding: float = 0.0,
 ) -> IntArray:
-    """Return an action for each row: a better one where there is one, or else the same.
+    """Return an action for each row of action values (n, A): a better one, or else the same.
 
-    Parameters
-    ----------
-    q : ndarray, shape (n, A)
-        Action values, NaN where they are not known.
-    actions : ndarray of int, shape (n,)
-        The policy's, `UNKNOWN` where it has none.
-    n_errors : float
-        By how many standard errors an action has to be better.
-    error : callable
-        Of rows (m,) and actions (m,) to standard errors (m,) of their advantages.
-    rounding : float
-        Advantages of this size are rounding.
+    An action is better if its advantage over the policy's action exceeds ``n_errors`` standard
+    errors, which ``error`` gives for rows (m,) and actions (m,), and ``rounding``. Where the policy
+    has no action, the action of the largest known value is taken.
     """
     row, known = np.arange(len(q)), actions != UNKNOWN
     has_value = ~np.isnan(q)
@@ -93,80 +83,63 @@ class Undecided:
         return f"{self.observation}: action {self.action} instead of {self.instead_of}, {worth}"
 
 
-@dataclass(frozen=True, eq=False)
 class Advantages:
-    """What all actions are worth beside those of a policy, in states that were met.
+    """What actions are worth beside those that a policy takes (n,) in states that were met.
 
-    Attributes
-    ----------
-    states : ndarray, shape (n,) or (n, k)
-    taken : ndarray of int, shape (n,)
-        The policy's actions.
-    differences, errors : ndarray, shape (n, A)
-        q(s, a) - q(s, π(s)), NaN where that is not known, with standard errors; both are 0 where
-        actions are alike but for rounding.
-    tried : ndarray of bool, shape (n, A)
-        Which actions were taken at all.
+    Made of action values (n, A), NaN where they are not known, the standard errors of differences
+    from the policy's action, and which actions were tried. Differences and errors up to
+    ``rounding`` count as 0.
     """
 
-    states: States
-    taken: IntArray
-    differences: FloatArray
-    errors: FloatArray
-    tried: BoolArray
-
-    @property
-    def _others(self) -> BoolArray:
-        return np.asarray(np.arange(self.tried.shape[1]) != self.taken[:, None])
-
-    @cached_property
-    def _worse_by(self) -> FloatArray:
-        """By how many standard errors actions are worse than the policy's, (n, A)."""
-        is_exact = self.errors == 0.0
-        ratio = -self.differences / np.where(is_exact, 1.0, self.errors)
-        exact = np.where(self.differences <= 0.0, np.inf, -np.inf)
-        return np.nan_to_num(np.where(is_exact, exact, ratio), nan=0.0, posinf=np.inf)
-
-    @property
-    def told_by(self) -> FloatArray:
-        """By how many standard errors every other action that was tried is worse, (n,)."""
-        others = self._others & self.tried
-        return np.asarray(np.where(others, self._worse_by, np.inf).min(axis=1, initial=np.inf))
-
-    @property
-    def n_untried(self) -> int:
-        """How many pairs of these states and actions were never tried."""
-        return int(np.count_nonzero(~self.tried))
+    def __init__(
+        self,
+        states: States,
+        taken: IntArray,
+        q: FloatArray,
+        errors: Any,
+        tried: Any,
+        rounding: float,
+    ) -> None:
+        self._states, self._taken, self._n_untried = states, taken, np.count_nonzero(~tried)
+        difference = q - q[np.arange(len(q)), taken][:, None]
+        difference[np.abs(difference) <= rounding] = 0.0
+        errors = np.where(np.isnan(difference), np.inf, errors)
+        errors[errors <= rounding] = 0.0
+        self._differences, self._errors = difference, errors
+        is_exact, others = errors == 0.0, np.arange(q.shape[1]) != taken[:, None]
+        worse_by = -difference / np.where(is_exact, 1.0, errors)
+        worse_by[is_exact] = np.where(difference <= 0.0, np.inf, -np.inf)[is_exact]
+        worse_by = np.nan_to_num(worse_by, nan=0.0, posinf=np.inf)
+        self._open = others & ((worse_by < _TOLD) | ~tried)
+        self._told_by = np.where(others & tried, worse_by, np.inf).min(axis=1, initial=np.inf)
 
     def undecided(self, decode: Callable[[Any], Any], first_action: int) -> list[Undecided]:
         """Return the pairs that are not told from the policy's."""
-        open_pairs = self._others & ((self._worse_by < TOLD) | ~self.tried)
         return [
             Undecided(
-                decode(self.states[i]),
+                decode(self._states[i]),
                 first_action + a,
-                first_action + int(self.taken[i]),
-                float(self.differences[i, a]),
-                float(self.errors[i, a]),
+                first_action + int(self._taken[i]),
+                float(self._differences[i, a]),
+                float(self._errors[i, a]),
             )
-            for i, a in np.argwhere(open_pairs).tolist()
+            for i, a in np.argwhere(self._open).tolist()
         ]
 
     def account(self, undecided: list[Undecided]) -> list[str]:
         """Return how sure the policy's actions are, as lines of text."""
-        told_by = self.told_by
-        told = told_by[told_by >= TOLD]
-        lines = [f"best actions told in {len(told)} of {len(told_by)} states that were met"]
+        told = self._told_by[self._told_by >= _TOLD]
+        lines = [f"best actions told in {len(told)} of {len(self._taken)} states that were met"]
         finite = told[np.isfinite(told)]
         if len(finite):
             lines[0] += f", by {finite.min():.1f} standard errors or more (half of them by "
             lines[0] += f"{np.median(finite):.1f})"
         pairs = [each for each in undecided if np.isfinite(each.standard_error)]
         if pairs:
-            lines.append(f"undecided pairs, by {TOLD:g} standard errors: {len(pairs)}")
+            lines.append(f"undecided pairs, by {_TOLD:g} standard errors: {len(pairs)}")
             pairs.sort(key=lambda each: -each.difference / each.standard_error)
             lines += [f"  {each}" for each in pairs[:_SHOWN]]
             lines += ["  ..."] if len(pairs) > _SHOWN else []
-        if self.n_untried:
-            lines.append(f"pairs that were never tried, or do not exist: {self.n_untried}")
+        if self._n_untried:
+            lines.append(f"pairs that were never tried, or do not exist: {self._n_untried}")
         return lines

@@ -1,110 +1,111 @@
-"""`ActionEvidence`: what the trials and the fit of an agent tell of actions."""
+"""What the trials and the fit of an agent tell of actions, under its policy or another one."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property, partial, reduce
+from operator import add
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
+from gymnasium import spaces
 from numpy.typing import ArrayLike
 
-from lstd_agent.actions.counted_pairs import CountedPairs
-from lstd_agent.actions.pair_rows import PairFeatures, SuccessorValues, ended
-from lstd_agent.actions.vector_pairs import VectorPairs
+from lstd_agent.actions.chain_values import OPEN, ActionValues, PolicyChain
+from lstd_agent.actions.pair_equations import (
+    N_SETTLED,
+    NO_ACTIONS,
+    PairEquations,
+    PairFeatureRows,
+    PairFeatures,
+    ended,
+    factor_of_pairs,
+    have_actions,
+    pair_rows,
+)
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
 from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.fit import Fit
+from lstd_agent.rows.christoffel import MIN_SAMPLES
+from lstd_agent.rows.factors import Factor, without_each
 from lstd_agent.standard_errors import batch_standard_errors
-from lstd_agent.trials.policies import Policy
+from lstd_agent.trials.counts import ActionCounts
+from lstd_agent.trials.kept import KeptTrials
+from lstd_agent.trials.policies import are_none, in_words, make_actor
+from lstd_agent.trials.spaces import plain_array
+
+SuccessorValues: TypeAlias = Callable[[States], tuple[FloatArray, BoolArray]]
+"""Values (n,) of encoded observations, and which of them are determined."""
 
 
 @dataclass(frozen=True, eq=False)
 class ActionEvidence:
     """Action values, their standard errors, and how well they were seen.
 
-    Attributes
-    ----------
-    trials : TrialStore
-        Of the agent.
-    source : CountRows or TrialRows
-        Their rows.
-    n_batches : int
-        Of trials, for standard errors.
-    fit : Fit or None
-        The latest, if there is one.
+    They come from a `TrialStore`, a source of its rows, the number of batches, and the latest fit,
+    if there is one. They are values of the trials' own policy, unless another one is given.
     """
 
     trials: Any
     source: Any
     n_batches: int
     fit: Fit | None
+    policy: Any
+    pair_features: PairFeatures | None
 
-    def action_values(
-        self,
-        observations: Any,
-        t: ArrayLike | None = None,
-        *,
-        policy: Policy | None = None,
-        pair_features: PairFeatures | None = None,
-    ) -> FloatArray:
+    if TYPE_CHECKING:  # what counts and vectors differ in
+
+        def __getattr__(self, name: str) -> Any: ...
+
+    def action_values(self, observations: Any, t: ArrayLike | None = None) -> FloatArray:
         """See `SeminormLSTDAgent.action_values`."""
         states, shape = self.trials.encoding.encode_any(observations)
-        time = None if t is None else self._checked_time(t, shape, policy)
-        pairs = self._pairs(policy, pair_features)
-        if time is not None:
-            q = self._at(pairs, states, np.broadcast_to(time, states.shape[:1]))
-        elif pairs.needs_fit:
-            fit = self._fitted
-            q = pairs.ahead(states, self._successor_values(fit, None), fit.system.gain)
-        else:
-            q = pairs.values(states, self._gain(policy))
+        if t is None and not self._needs_fit:
+            q: FloatArray = self._values(states, self._gain)
+            return q.reshape(*shape, q.shape[1])
+        k: Any = None if t is None else self._neighborhood_after(t, shape)
+        q = np.empty(0)
+        for each in [None] if k is None else np.unique(k).tolist():
+            value = partial(self._successor_value, each)
+            found = self._ahead(states, value, self._fitted.system.gain)
+            q = np.where((k == each)[..., None], found, q) if q.size else found
         return q.reshape(*shape, q.shape[1])
 
-    def action_standard_errors(
-        self,
-        observations: Any,
-        *,
-        policy: Policy | None = None,
-        pair_features: PairFeatures | None = None,
-    ) -> FloatArray:
+    def standard_errors(self, observations: Any) -> FloatArray:
         """See `SeminormLSTDAgent.action_standard_errors`."""
         states, shape = self.trials.encoding.encode_any(observations)
-        pairs = self._pairs(policy, pair_features)
         if self.n_batches < 2:
             raise NotFittedError(
                 "standard errors compare batches of trials, and there is one: collect several "
                 "trials, with n_batches > 1"
             )
         gains: list[float] = []
-        if policy is None and self.fit is not None:
+        if self.policy is None and self.fit is not None:
             gains = self.fit.jackknife.gains
             sizes = self.source.sizes(self.source.groups(self.n_batches))
             if not np.array_equal(self.fit.jackknife.n_trials, sizes):
                 raise NotFittedError("trials were added since the fit: call fit again")
-        without, n_trials = pairs.without_each(states, gains)
-        q = pairs.values(states, self._gain(policy))
-        errors = batch_standard_errors(q.ravel(), without.reshape(len(without), -1), n_trials)
-        errors = np.maximum(errors, pairs.least_errors(states).ravel())
+        if self._needs_fit:
+            raise NotFittedError(
+                "standard errors of action values need the policy itself: give it by policy="
+            )
+        parts = self._parts()
+        without = [
+            self._solved(others, states, gains[i] if gains else None).ravel()
+            for i, others in zip(parts, without_each(list(parts.values())), strict=True)
+        ]
+        n_trials = self.source.sizes(self.source.groups(self.n_batches))[list(parts)]
+        q: FloatArray = self._values(states, self._gain)
+        errors = batch_standard_errors(q.ravel(), np.stack(without), n_trials)
+        errors = np.maximum(errors, self._least_errors(states))
         return np.where(np.isnan(errors), np.inf, errors).reshape(*shape, q.shape[1])
 
-    def action_coverage(self, observations: Any) -> FloatArray:
+    def coverage(self, observations: Any) -> FloatArray:
         """See `SeminormLSTDAgent.action_coverage`."""
         states, shape = self.trials.encoding.encode_any(observations)
-        n = self._pairs(None, None).coverage(states)
+        n: FloatArray = self._n_samples(states)
         return n.reshape(*shape, n.shape[1])
-
-    def _pairs(
-        self, policy: Policy | None, pair_features: PairFeatures | None
-    ) -> CountedPairs | VectorPairs:
-        """Return what the trials tell of pairs."""
-        if not self.source.are_places:
-            return VectorPairs(self.trials, self.source, self.n_batches, policy, pair_features)
-        if pair_features is not None:
-            raise InvalidInputError(
-                "pair_features are of vectors, and counted observations have action values of "
-                "their own: leave them out"
-            )
-        return CountedPairs(self.trials, self.fit, policy)
 
     @property
     def _fitted(self) -> Fit:
@@ -112,51 +113,282 @@ class ActionEvidence:
             raise NotFittedError("the agent is not fitted yet: call fit first")
         return self.fit
 
-    def _gain(self, policy: Policy | None) -> float | None:
-        """Return the gain of the fit, of the trials' own policy, or None."""
-        if policy is not None or (self.fit is None and self.source.are_places):
+    @property
+    def _gain(self) -> float | None:
+        """The gain of the fit, of the trials' own policy, or None."""
+        if self.policy is not None or (self.fit is None and self.source.are_places):
             return None
         return self._fitted.system.gain
 
-    def _checked_time(self, t: ArrayLike, shape: tuple[int, ...], policy: Any) -> IntArray:
-        """Return the timesteps of observations of a shape, or raise."""
-        try:
-            time = np.asarray(t)
-        except ValueError as error:
-            raise InvalidInputError(f"t is one timestep, or one for each; got {t!r}") from error
+    def _neighborhood_after(self, t: ArrayLike, shape: tuple[int, ...]) -> IntArray:
+        """Return the neighbourhoods by which `predict` values the states after timesteps t."""
+        time = plain_array(t, "t")
         if time.shape not in ((), shape):
             raise InvalidInputError(
                 f"t is one timestep, or one for each of the observations {shape}; got shape "
                 f"{time.shape}"
             )
-        if policy is not None:
+        if self.policy is not None:
             raise InvalidInputError(
                 "at a timestep successors are worth what predict says, which is under the policy "
                 "of the trials: leave t= or policy= out"
             )
-        self._fitted.system.neighborhood_at(time)  # raises unless these are timesteps
-        return time.ravel()
+        system = self._fitted.system
+        system.neighborhood_at(time)  # raises unless these are timesteps
+        return system.neighborhood_at(time.ravel() + 1)
 
-    def _at(self, pairs: CountedPairs | VectorPairs, states: States, time: IntArray) -> FloatArray:
-        """Return action values (n, A), with successors as `predict` values them a step later."""
-        fit = self._fitted
-        after = fit.system.neighborhood_at(time + 1)
-        found: FloatArray = np.empty(0)
-        for k in np.unique(after).tolist():
-            q = pairs.ahead(states, self._successor_values(fit, k), fit.system.gain)
-            found = q if not found.size else np.where((after == k)[:, None], q, found)
+    def _successor_value(self, k: int | None, states: States) -> tuple[FloatArray, BoolArray]:
+        """Return values by neighbourhood k, or the most sampled, and which are determined."""
+        fit, n = self._fitted, len(states)
+        neighborhood = fit.most_sampled(states) if k is None else np.full(n, k)
+        values = fit.system.values(fit.encoding.rows(states), neighborhood)
+        determined = np.ones(n, dtype=bool)
+        if fit.source.are_places:
+            determined = fit.states_determined(states, neighborhood)
+        return np.where(ended(states), 0.0, values), determined
+
+    def _chosen(self, observed: Any, actions: tuple[int, int]) -> IntArray:
+        """Return the actions from 0 of another policy, a function of batches, for observations."""
+        n, first = actions
+        space = spaces.Discrete(n, start=first)
+        actor = make_actor(self.policy, self.trials.encoding.space, space, True)
+        taken = np.asarray(actor(observed, np.random.default_rng(0)))
+        wrong = are_none(taken, actions)
+        if wrong.any():
+            raise InvalidInputError(
+                f"the policy takes action {taken[wrong][0]}; actions are {in_words(actions)}"
+            )
+        return (taken - first).astype(np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class CountedEvidence(ActionEvidence):
+    """Of counted states, by the chain of a policy; see `lstd_agent.actions.chain_values`."""
+
+    def __post_init__(self) -> None:
+        if self.pair_features is not None:
+            raise InvalidInputError(
+                "pair_features are of vectors, and counted observations have action values of "
+                "their own: leave them out"
+            )
+
+    @cached_property
+    def _by_batch(self) -> list[ActionCounts]:
+        """What actions led to: as recorded, or as a deterministic policy's states tell."""
+        trials, encoding = self.trials, self.trials.encoding
+        taken, policy, S = trials.batches.taken, trials.policy, encoding.n_states
+        known = [each for each in taken if each is not None]
+        if known:
+            none = ActionCounts.none(S, known[0].n_actions)
+            return [none if each is None else each for each in taken]
+        if callable(policy) or np.ndim(policy) != 1 or trials.actions is None:
+            raise NotFittedError(NO_ACTIONS)
+        n_actions, first = trials.actions
+        actions = np.append(np.asarray(policy) - first, [0] * (S - encoding.n)).astype(np.int64)
+        found = []
+        for counts in trials.batches.sums:
+            N, held = counts.transition_counts, (counts.reward_sums, counts.duration_sums)
+            sums: Any = [None if M is None else np.bincount(M.indices, M.data, S) for M in held]
+            state, next_state = np.divmod(N.indices.astype(np.int64), S)
+            living = state != (encoding.terminal if encoding.ends else -1)
+            moves = state[living], next_state[living]
+            found.append(ActionCounts.of_policy(n_actions, actions, moves, N.data[living], *sums))
         return found
 
-    def _successor_values(self, fit: Fit, k: int | None) -> SuccessorValues:
-        """Return the values of successors by one neighbourhood; by default the most sampled one."""
+    @cached_property
+    def _counts(self) -> ActionCounts:
+        return reduce(add, self._by_batch)
 
-        def value(states: States) -> tuple[FloatArray, BoolArray]:
-            n = len(states)
-            neighborhood = fit.most_sampled(states) if k is None else np.full(n, k)
-            values = fit.system.values(fit.encoding.rows(states), neighborhood)
-            determined = np.ones(n, dtype=bool)
-            if fit.source.are_places:
-                determined = fit.states_determined(states, neighborhood)
-            return np.where(ended(states), 0.0, values), determined
+    @cached_property
+    def _probabilities(self) -> FloatArray | None:
+        """The policy as probabilities (n_states, A); None where only a function tells it."""
+        encoding, policy = self.trials.encoding, self.policy
+        actions = n_actions, first = self.trials.actions or (self._counts.n_actions, 0)
+        if policy is None:
+            policy = self.trials.policy
+            if policy is None or callable(policy):
+                return None
+        elif callable(policy) or np.ndim(policy) == 0:
+            if isinstance(encoding.space, spaces.Dict | spaces.Tuple):
+                raise InvalidInputError(
+                    "action values of another policy need observations in one array; got "
+                    f"{encoding.space}"
+                )
+            shape = encoding.n, *(encoding.space.shape or ())
+            observed = encoding.observed(np.arange(encoding.n)).reshape(shape)
+            policy = self._chosen(observed, actions) + first
+            if not np.array_equal(policy, self._chosen(observed, actions) + first):
+                raise InvalidInputError(
+                    "the policy answers differently from one call to the next: give its "
+                    "probabilities (S, A)"
+                )
+        else:
+            make_actor(policy, encoding.space, spaces.Discrete(n_actions, start=first), None)
+        table = np.asarray(policy)
+        if table.ndim == 1:
+            table = np.eye(n_actions)[table - first]
+        over = np.zeros((encoding.n_states - encoding.n, n_actions))
+        return np.concatenate((table.astype(np.float64), over))
 
-        return value
+    @property
+    def _needs_fit(self) -> bool:
+        """Whether the policy is a function of observations, whose values only a fit tells."""
+        return self._probabilities is None
+
+    @cached_property
+    def _main(self) -> int:
+        """The state whose value is 0: the one of the fit, or the one by all counts."""
+        if self.fit is not None and self.policy is None:
+            return self.fit.system.references.main
+        assert self._probabilities is not None
+        return PolicyChain(self._counts, self._probabilities).main_state()
+
+    def _found(self, counts: ActionCounts, gain: float | None) -> ActionValues:
+        assert self._probabilities is not None
+        chain, encoding = PolicyChain(counts, self._probabilities), self.trials.encoding
+        if encoding.ends:
+            return ActionValues(chain, encoding.terminal, 0.0)
+        return ActionValues(chain, self._main, gain)
+
+    def _solved(self, part: ActionCounts, states: IntArray, gain: float | None) -> FloatArray:
+        found = self._found(part, gain)
+        is_bias = self.policy is not None and not self.trials.encoding.ends
+        return found.action_values[states] - (found.settled_value if is_bias else 0.0)
+
+    def _values(self, states: IntArray, gain: float | None) -> FloatArray:
+        return self._solved(self._counts, states, gain)
+
+    def _ahead(self, states: IntArray, value: SuccessorValues, gain: float) -> FloatArray:
+        """Return r - g τ + E v(s'), shape (n, A), with given values of successors."""
+        counts, n = self._counts, self.trials.encoding.n
+        v, told = value(np.arange(n))
+        n_ends = self.trials.encoding.n_states - n
+        v, told = np.append(v, [0.0] * n_ends), np.append(told, [True] * n_ends)
+        P, rewards = counts.transition_matrix, counts.mean_rewards
+        share = (P @ told.astype(np.float64)).reshape(rewards.shape)
+        mean = (P @ np.where(told, v, 0.0)).reshape(rewards.shape)
+        q = rewards - gain * counts.mean_durations + mean / np.where(share > 0.0, share, 1.0)
+        return np.where((counts.n_samples > 0) & (share >= 1.0 - OPEN), q, np.nan)[states]
+
+    def _parts(self) -> dict[int, ActionCounts]:
+        """Return the counts of batches that tell actions, by number."""
+        parts = {i: part for i, part in enumerate(self._by_batch) if len(part.key)}
+        if len(parts) < 2:
+            raise NotFittedError(
+                "actions are known of a single batch of trials: collect or add them in several"
+            )
+        return parts
+
+    def _least_errors(self, states: IntArray) -> Any:
+        """Return errors of r - g τ + v(s') alone, which a few like samples hide."""
+        return self._found(self._counts, None).standard_errors[states].ravel()
+
+    def _n_samples(self, states: IntArray) -> FloatArray:
+        return np.asarray(self._counts.n_samples, dtype=np.float64)[states]
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """A factor of pairs, and sums of (f, 1) over late pairs of the policy, of some trials."""
+
+    factor: Factor
+    late: FloatArray
+
+    def __add__(self, other: _Part) -> _Part:
+        return _Part(self.factor + other.factor, self.late + other.late)
+
+
+@dataclass(frozen=True, eq=False)
+class VectorEvidence(ActionEvidence):
+    """Of vectors, by features of pairs; see `lstd_agent.actions.pair_equations`."""
+
+    _needs_fit = False  # but for the gain
+
+    @cached_property
+    def _pairs(self) -> PairFeatureRows:
+        if self.trials.actions is None:
+            raise NotFittedError(NO_ACTIONS)
+        return PairFeatureRows(self.trials.encoding, self.trials.actions[0], self.pair_features)
+
+    @cached_property
+    def _whole(self) -> _Part:
+        return self._part(self.source.trials)
+
+    def _part(self, trials: KeptTrials) -> _Part:
+        rows = pair_rows(trials, self._pairs, self._following(trials))
+        return _Part(factor_of_pairs(rows, self._pairs.D(trials)), self._late(trials))
+
+    def _parts(self) -> dict[int, _Part]:
+        """Return what stands for each batch."""
+        groups = self.source.groups(self.n_batches)
+        return {i: self._part(self.source.trials.take(each)) for i, each in enumerate(groups)}
+
+    def _solved(self, part: _Part, states: States, gain: float | None) -> FloatArray:
+        """Return q (n, A), relative to the long run; total rewards if trials end."""
+        equations, asked = PairEquations(part.factor), self._pairs(states)
+        if self.trials.encoding.ends:
+            return np.asarray(asked @ equations.weights(gain or 0.0))
+        if gain is None:
+            weights, mean = equations.bias()
+            return np.asarray(asked @ weights - mean)
+        if part.late[-1] == 0.0:
+            raise NotFittedError(
+                "no trial has actions of the second half of all timesteps, which tell of the long "
+                "run: lower t_max"
+            )
+        return np.asarray((asked - part.late[:-1] / part.late[-1]) @ equations.weights(gain))
+
+    def _values(self, states: States, gain: float | None) -> FloatArray:
+        q, n = self._solved(self._whole, states, gain), PairEquations(self._whole.factor)
+        return np.where(n.n_samples(self._pairs(states)) >= MIN_SAMPLES, q, np.nan)
+
+    def _ahead(self, states: States, value: SuccessorValues, gain: float) -> FloatArray:
+        """Return r - g τ + E v(s'), shape (n, A), with given values of successors."""
+        equations, asked = self._valued(lambda following: value(following)[0]), self._pairs(states)
+        q = asked @ equations.weights(gain)
+        return np.where(equations.n_samples(asked) >= MIN_SAMPLES, q, np.nan)
+
+    def _least_errors(self, states: States) -> Any:
+        return 0.0
+
+    def _n_samples(self, states: States) -> FloatArray:
+        return self._valued(lambda following: 0.0).n_samples(self._pairs(states))
+
+    def _valued(self, value: Callable[[States], Any]) -> PairEquations:
+        """Return the equations of all transitions, with given values of successors."""
+        trials = self.source.trials
+        rows = pair_rows(trials, self._pairs, value=value)
+        return PairEquations(factor_of_pairs(rows, self._pairs.D(trials)))
+
+    def _following(self, trials: KeptTrials) -> IntArray | None:
+        """Return another policy's actions, from 0, in all states that follow, (m, t_max + 1)."""
+        if self.policy is None:
+            return None
+        space = self.trials.encoding.space
+        if not isinstance(space, spaces.Box):
+            raise InvalidInputError(
+                f"action values of another policy need Box observations; got {space}"
+            )
+        m, T = trials.rewards.shape
+        following = trials.observations[:, 1:].reshape(m * T, -1)
+        if following.dtype.kind == "f":
+            following = np.nan_to_num(following)  # where trials are over no action matters
+        observed = following.reshape(m * T, *space.shape).astype(space.dtype)
+        return self._chosen(observed, self.trials.actions).reshape(m, T)
+
+    def _late(self, trials: KeptTrials) -> FloatArray:
+        """Return sums of (f, 1), (D + 1,), over the policy's pairs of the second half of timesteps.
+
+        They are 0 for another policy, and where trials end: there they are not asked for.
+        """
+        D = self._pairs.D(trials)
+        if self.policy is not None or self.trials.encoding.ends:
+            return np.zeros(D + 1)
+        own = have_actions(trials, own=True)
+        own[:, : own.shape[1] // 2] = False
+        trial, t = np.nonzero(own)
+        step = max(1, len(trial) // N_SETTLED)
+        some, at = trial[::step], t[::step]
+        every = self._pairs(trials.observations[some, at])
+        taken = every[np.arange(len(some)), trials.part("actions")[some, at].astype(np.int64)]
+        return np.append(taken.sum(axis=0) * (len(trial) / max(1, len(some))), len(trial))

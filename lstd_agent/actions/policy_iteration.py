@@ -1,11 +1,8 @@
 """`PolicyIteration`: from samples to policies that are best from the start on.
 
-Run trials of the policy with a few exploratory actions, evaluate it, improve it, repeat until
-nothing changes. The bias tells which action is better *during the start* too, of which a gain
-does not know.
-
-Howard's policy iteration with frequencies in place of probabilities. One-step equations hold for
-transitions of any behaviour, so that the samples of earlier policies stay of use for later ones.
+Howard's policy iteration with frequencies in place of probabilities: run trials of the policy with
+a few exploratory actions, evaluate it, improve it, repeat until nothing changes. The bias tells
+which action is better *during the start* too, which a gain does not.
 """
 
 from __future__ import annotations
@@ -14,32 +11,40 @@ import numbers
 import os
 from collections.abc import Callable
 from concurrent.futures import Executor
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, get_args
 
+import gymnasium as gym
 import numpy as np
+from gymnasium.vector import VectorEnv
 from numpy.typing import ArrayLike
 
 from lstd_agent.actions.advantages import Advantages, Undecided
-from lstd_agent.actions.counted_improver import CountedSamples
-from lstd_agent.actions.record import (
-    Iteration,
-    SavedSearch,
-    best_of,
-    checked_iteration,
-    draw_learning,
+from lstd_agent.actions.improver import (
+    CountedImprover,
+    CountedSamples,
+    Improver,
+    VectorImprover,
+    VectorSamples,
+    WholeTrials,
 )
-from lstd_agent.actions.task import Task, make_improver
-from lstd_agent.actions.vector_improver import VectorSamples
+from lstd_agent.actions.record import Iteration, SavedSearch, best_of, draw_learning
 from lstd_agent.arrays import FloatArray
 from lstd_agent.errors import InvalidInputError, NotFittedError, check_choice, check_integer
 from lstd_agent.features.tables import Features
 from lstd_agent.packing import Makers, function, read, refusing, write
 from lstd_agent.persistence import MAKERS
 from lstd_agent.trials.collect import AnyEnv, Request
-from lstd_agent.trials.encoding import ObservationKind
-from lstd_agent.trials.policies import Explore, Policy, check_explore
+from lstd_agent.trials.encoding import ObservationKind, make_encoding
+from lstd_agent.trials.policies import (
+    Explore,
+    Policy,
+    check_explore,
+    discrete_actions,
+    make_actor,
+)
 from lstd_agent.trials.store import Termination
-from lstd_agent.trials.workers import EnvSource
+from lstd_agent.trials.workers import EnvSource, make_env, runner_of, spaces_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -48,24 +53,23 @@ if TYPE_CHECKING:
 _OPTIONS = "t_max", "n_trials", "n_errors", "on_termination", "observations"
 
 # What its file may hold, beside what an agent's may.
-_MAKERS: Makers = {
-    **MAKERS,
-    SavedSearch: SavedSearch,
-    Iteration: checked_iteration,
-    CountedSamples: CountedSamples,
-    VectorSamples: VectorSamples,
-}
+_KINDS = SavedSearch, Iteration, CountedSamples, VectorSamples
+_MAKERS: Makers = {**MAKERS, **{kind: kind for kind in _KINDS}}
+
+# A vector environment that is made here runs so many trials at a time, and more if that makes more
+# shards: its copies are slow where they are few.
+_FEWEST_COPIES, _SHARDS = 1000, 20
 
 
 class PolicyIteration:
-    """Searches for a policy of the largest gain and, with that, of the largest bias.
+    """Searches for a policy of the largest gain and, with that gain, of the largest bias.
 
     Parameters
     ----------
     env : Env, VectorEnv, str or callable
         A continuing task with Discrete actions; an id, or a function that makes an environment.
         Where states lack actions, ``info["action_mask"]`` tells which they have; where steps take
-        time, ``info["duration"]`` tells how long, and the gain is that of a unit of time.
+        time, ``info["duration"]`` tells how long, and the gain is per unit of time.
     t_max : int
         The last timestep of a trial, well beyond the time that the task takes to settle.
     n_trials : int
@@ -78,15 +82,13 @@ class PolicyIteration:
         Of vector observations (n, k) and actions (n,) from 0, to features of pairs (n, d). By
         default ``features`` and a constant, apart for each action.
     n_errors : float
-        By how many standard errors the advantage of an action must exceed 0: those of the mean of
-        r - g τ + v(s') over the transitions of the two actions. With 0, what is better by all
-        samples is taken, which makes most of so many, and chance may go on changing what is alike.
+        By how many standard errors the advantage of an action must exceed 0: errors of the mean of
+        r - g τ + v(s') over the transitions of the two actions. With 0, the action that is best by
+        all samples is taken; then chance may go on changing actions that are alike.
     policy : array_like, optional
         Actions (S,) of Discrete observations to begin with. Without it the first iteration tries
         out all actions alike, at all timesteps.
-    on_termination : {"raise", "absorb"}
-        As for `SeminormLSTDAgent`.
-    observations : {"auto", "counted", "vectors"}
+    on_termination, observations : str
         As for `SeminormLSTDAgent`.
     seed : int, optional
         The same seed and environment give the same search, interrupted or not.
@@ -96,36 +98,21 @@ class PolicyIteration:
     iterations : list of Iteration
         The record.
     converged : bool
-        Whether the last iteration changed nothing: by all samples no action is better by more than
-        ``n_errors`` standard errors. (Of vectors, it changed at most 10 of 1000 observations.)
-        That the policy is the best is another matter: see ``undecided``.
+        Whether the last iteration changed nothing: no action is better by more than ``n_errors``
+        standard errors. (Of vectors, it changed at most 10 of 1000 observations.) Whether the
+        policy is the best is another matter: see ``undecided``.
     undecided : list of Undecided
-        The actions that 3 standard errors, those of successors' values included, do not tell to be
-        worse than the current policy's, with difference and error: those that are alike, those
-        that were tried too little, and those that were never tried, or do not exist. Of vectors,
-        at up to 1000 observations that were met. Run `iterate` to tell more of them apart.
+        The actions that 3 standard errors, including errors of successors' values, do not tell to
+        be worse than the current policy's: actions that are alike, that were tried too little, and
+        that were never tried, or do not exist. Of vectors, at up to 1000 observations that were
+        met. Run `iterate` to tell more of them apart.
     policy_ : ndarray or callable
         The best policy so far.
 
     Notes
     -----
     Memory: of counted observations 32 bytes for each different (s, a, s') that was met; of vectors
-    all trials so far, with 17 bytes a timestep beside the observation.
-
-    Methods
-    -------
-    run(n_iterations)
-        Iterate until nothing changes.
-    iterate()
-        Run, evaluate and improve once.
-    action_values
-        What actions are worth under the current policy.
-    save, load
-        To go on later.
-    summary
-        How sure the current policy is, as text; ``print(search)`` shows it.
-    plot
-        The record as a figure.
+    all trials so far. While a round of trials runs, some 10 bytes for each of its timesteps.
 
     Examples
     --------
@@ -158,7 +145,10 @@ class PolicyIteration:
         self.t_max = check_integer("t_max", t_max, 1)
         self.n_trials = check_integer("n_trials", n_trials, 2)
         self.explore = check_explore(explore, t_max)
-        self.n_errors = _check_n_errors(n_errors)
+        least: Any = n_errors
+        if not isinstance(least, numbers.Real) or not 0.0 <= float(least) < np.inf:
+            raise InvalidInputError(f"n_errors must be a number of at least 0; got {n_errors!r}")
+        self.n_errors = float(n_errors)
         self.on_termination = check_choice("on_termination", on_termination, get_args(Termination))
         self.observations = observations
         seed = None if seed is None else check_integer("seed", seed, 0)
@@ -168,11 +158,32 @@ class PolicyIteration:
         self._tried: list[Any] = []
         self._judged: tuple[int, Advantages] | None = None
         self._begins_with_policy = policy is not None
-        self._task = Task(env, self.n_trials)
-        ends = on_termination == "absorb"
-        self._improver = make_improver(
-            self._task.spaces, ends, observations, self.n_errors, features, pair_features, policy
-        )
+        self._improver = self._make_improver(features, pair_features, policy)
+
+    def _make_improver(self, features: Any, pair_features: Any, policy: Any) -> Improver:
+        """Return what improves the policy, or raise if features or a policy do not fit the task."""
+        space, action_space = spaces_of(self.env)
+        numbers_of, ends = discrete_actions(action_space), self.on_termination == "absorb"
+        given = _constant if features is None else features
+        encoding: Any = make_encoding(space, given, ends, self.observations)
+        if not encoding.is_counted:
+            if policy is not None:
+                raise InvalidInputError("policy= is an array of actions of Discrete observations")
+            if features is None and pair_features is None:
+                raise InvalidInputError(
+                    f"observations of {space} cannot be counted: give features= of them, such as "
+                    "RadialBasis.grid(low, high, n)"
+                )
+            return VectorImprover(encoding, numbers_of, self.n_errors, pair_features)
+        if features is not None or pair_features is not None:
+            raise InvalidInputError(
+                "observations that are counted have values of their own and need no features: "
+                "leave them out, or give observations='vectors'"
+            )
+        if policy is not None:
+            make_actor(policy, space, action_space, None)
+            policy = np.append(np.asarray(policy) - numbers_of[1], [0] * ends).astype(np.int64)
+        return CountedImprover(encoding.without_features(), numbers_of, self.n_errors, policy)
 
     def run(
         self,
@@ -184,18 +195,14 @@ class PolicyIteration:
     ) -> Self:
         """Iterate until nothing changes.
 
-        An interrupt loses the trials of the iteration under way and nothing else; run again to go
-        on.
+        An interrupt loses the trials of the iteration under way alone: run again to go on.
 
         Parameters
         ----------
         n_iterations : int
             At most, those so far included.
-        progress : bool or None
-            Show a progress bar of each iteration; None shows one on a terminal only.
-        workers, executor
-            As in `SeminormLSTDAgent.collect`, of an environment that workers can make: an id or a
-            function. The search does not depend on them.
+        progress, workers, executor
+            See `SeminormLSTDAgent.collect`. The search does not depend on them.
         """
         check_integer("n_iterations", n_iterations, 1)
         while not self.converged and len(self.iterations) < n_iterations:
@@ -211,67 +218,68 @@ class PolicyIteration:
     ) -> Iteration:
         """Run the trials of one iteration, evaluate their policy, and improve it.
 
-        Parameters
-        ----------
-        progress, workers, executor
-            As in `run`.
-
-        Returns
-        -------
-        Iteration
+        Parameters are those of `run`; see `SeminormLSTDAgent.collect`.
         """
         number, improver = len(self.iterations), self._improver
         source = np.random.SeedSequence(self.entropy, spawn_key=(number,))
+        seed = int(source.generate_state(1, np.uint64)[0]) >> 1
+        policy = improver.policy()
         request = Request(
             self.n_trials,
             self.t_max,
-            int(source.generate_state(1, np.uint64)[0]) >> 1,
-            batched=True if callable(improver.policy()) else None,
+            seed,
+            batched=True if callable(policy) else None,
             progress=progress,
             workers=workers,
             executor=executor,
+            shard_size=self._shard_size(),
             explore=self.explore,
             wherever=improver.unknown(),
         )
         # Whole iterations only, so that a search that was interrupted goes on as if it was not.
-        earned = improver.add(self._task.run(improver, request))
+        rounds: list[Any] = []
+        recording = WholeTrials(improver.encoding)
+        keep = lambda trials: rounds.append(improver.reduced(trials))  # noqa: E731
+        runner_of(self.env, request)(recording, policy, keep, request)
+        figures = improver.add(rounds)
         gain, start_value = improver.evaluate_start()
         self._tried.append(improver.snapshot())
         changes = improver.improve()
-        n_trials = len(earned.whole) * (number + 1)
-        done = Iteration(
-            number=number,
-            n_trials=n_trials,
-            n_steps=n_trials * (self.t_max + 1),
-            gain=gain,
-            start_value=start_value,
-            n_changes=changes,
-            **earned.figures(),
-        )
+        n_trials = self.n_trials * (number + 1)
+        n_steps, found = n_trials * (self.t_max + 1), (gain, start_value)
+        done = Iteration(number, n_trials, n_steps, *found, n_changes=changes, **figures)
         self.iterations.append(done)
         self.converged = changes <= improver.few_changes
         return done
+
+    def _shard_size(self) -> int | None:
+        """Return how many trials a vector environment that is made here runs at a time."""
+        if isinstance(self.env, gym.Env | VectorEnv):
+            return None
+        with closing(make_env(self.env, 1)) as sample:
+            is_vector = isinstance(sample, VectorEnv)
+        return max(_FEWEST_COPIES, -(-self.n_trials // _SHARDS)) if is_vector else None
 
     @property
     def policy_(self) -> Policy:
         """The best policy so far, as `SeminormLSTDAgent.collect` takes it.
 
-        The latest one, unless its trials earned significantly less than those of another before:
-        then the latest of those that did not. A policy of Discrete observations
-        is an array of actions (S,), of others a function of batches. States that were never met
-        have the first action.
+        The latest one, unless its trials earned significantly less than the trials of another
+        before: then the latest of those that did not. A policy of Discrete observations is an array
+        of actions (S,), of others a function of batches. States never met have the first action.
         """
-        return self._improver.policy(self._best())
-
-    def _best(self) -> Any:
-        if not self.iterations:
-            raise NotFittedError("there is no policy yet: call run first")
-        latest, first = self._improver.snapshot(), 0 if self._begins_with_policy else 1
+        self._check_run("policy")
+        first = 0 if self._begins_with_policy else 1
         tried, records = self._tried[first:], self.iterations[first:]
         if not self.converged or not tried:
             # It has no trials of its own, and is better than the last by all samples.
-            tried, records = [*tried, latest], [*records, self.iterations[-1]]
-        return tried[best_of(records)]
+            tried, records = [*tried, self._improver.snapshot()], [*records, self.iterations[-1]]
+        policy: Policy = self._improver.policy(tried[best_of(records)])
+        return policy
+
+    def _check_run(self, what: str) -> None:
+        if not self.iterations:
+            raise NotFittedError(f"there is no {what} yet: call run first")
 
     def action_values(self, observations: Any) -> FloatArray:
         """Return action values of the current policy, relative to one state's value.
@@ -284,16 +292,10 @@ class PolicyIteration:
         -------
         ndarray, shape (m, A) or (A,)
             NaN where the samples do not tell.
-
-        Raises
-        ------
-        NotFittedError
-            Before `run`.
         """
-        if not self.iterations:
-            raise NotFittedError("there are no action values yet: call run first")
+        self._check_run("action value")
         states, shape = self._improver.encoding.encode_any(observations)
-        q = self._improver.action_values(states)
+        q: FloatArray = self._improver.action_values(states)
         return q.reshape(*shape, q.shape[1])
 
     def __repr__(self) -> str:
@@ -311,25 +313,14 @@ class PolicyIteration:
 
     @property
     def _advantages(self) -> Advantages:
+        self._check_run("policy")
         n = len(self.iterations)
-        if not n:
-            raise NotFittedError("there is no policy yet: call run first")
         if self._judged is None or self._judged[0] != n:
             self._judged = n, self._improver.advantages()
         return self._judged[1]
 
     def summary(self) -> str:
-        """Return how sure the current policy is, as text.
-
-        Returns
-        -------
-        str
-
-        Raises
-        ------
-        NotFittedError
-            Before `run`.
-        """
+        """Return how sure the current policy is, as text."""
         advantages = self._advantages
         last = self.iterations[-1]
         n = last.n_changes
@@ -348,15 +339,6 @@ class PolicyIteration:
         ----------
         optimum : (float, float), optional
             The largest gain and, with that, the largest mean bias of the start, if known.
-
-        Returns
-        -------
-        matplotlib.figure.Figure
-
-        Raises
-        ------
-        MissingDependencyError
-            Without matplotlib.
         """
         return draw_learning(self.iterations, optimum)
 
@@ -404,10 +386,6 @@ class PolicyIteration:
         features, pair_features : optional
             The same as before.
 
-        Returns
-        -------
-        PolicyIteration
-
         Raises
         ------
         InvalidInputError
@@ -422,7 +400,6 @@ class PolicyIteration:
                 "it as load(path, env, explore=...)"
             )
         with refusing(path):
-            saved.check()
             check_explore(explore, check_integer("t_max", saved.options["t_max"], 1))
             if set(saved.options) != set(_OPTIONS):
                 raise InvalidInputError(f"its options are {', '.join(map(str, saved.options))}")
@@ -442,7 +419,6 @@ class PolicyIteration:
         return search
 
 
-def _check_n_errors(n_errors: Any) -> float:
-    if isinstance(n_errors, numbers.Real) and 0.0 <= float(n_errors) < np.inf:
-        return float(n_errors)
-    raise InvalidInputError(f"n_errors must be a number of at least 0; got {n_errors!r}")
+def _constant(observations: Any) -> FloatArray:
+    """Return one feature that tells nothing: counted states need none."""
+    return np.ones((len(observations), 1))

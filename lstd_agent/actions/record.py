@@ -1,17 +1,17 @@
-"""The record of policy iteration: what each iteration found, the best policy, and a figure."""
+"""The record of policy iteration: what trials earned, what each iteration found, a figure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError, check_integer
 from lstd_agent.figure_style import COLORS, DASHES, WIDTH, new_figure, styled
-from lstd_agent.trials.kept import NO_TIME
+from lstd_agent.trials.kept import NO_TIME, KeptTrials
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -26,42 +26,29 @@ _SHOWN = {
 }
 
 
-class Earned(NamedTuple):
-    """Rewards of trials per unit of time: over the second half of all timesteps, and over all.
+def means_of(trials: KeptTrials) -> FloatArray:
+    """Return mean rewards and durations over the second half of timesteps, and over all, (4, n)."""
+    paid, spent = trials.rewards, trials.part("durations")
+    half = paid.shape[1] // 2
+    return np.stack([each.mean(axis=1) for each in (paid[:, half:], spent[:, half:], paid, spent)])
 
-    Arrays (n,), whose means over trials are total rewards over total time: each trial has
-    (r - g (τ - mean τ)) / mean τ.
+
+def earned(means: Sequence[FloatArray]) -> dict[str, float]:
+    """Return what trials earned per unit of time, by their `means_of`, as in an `Iteration`.
+
+    Each trial counts as (r - g (τ - mean τ)) / mean τ, whose mean is total rewards over total time.
     """
-
-    tail: FloatArray
-    whole: FloatArray
-
-    @classmethod
-    def of(cls, tail: FloatArray, tail_time: FloatArray, whole: FloatArray, time: Any) -> Earned:
-        """Return the same of mean rewards and mean durations (n,) of trials.
-
-        Raises
-        ------
-        InvalidInputError
-            If the steps of the second half take no time.
-        """
-        rates = []
-        for paid, spent in ((tail, tail_time), (whole, time)):
-            mean = float(spent.mean())
-            if mean == 0.0:
-                raise InvalidInputError(NO_TIME)
-            rates.append((paid - paid.mean() / mean * (spent - mean)) / mean)
-        return cls(*rates)
-
-    def figures(self) -> dict[str, float]:
-        """Return the mean of both over trials, and their standard errors, as of an `Iteration`."""
-        root = np.sqrt(len(self.whole))
-        return {
-            "tail_reward": float(self.tail.mean()),
-            "tail_error": float(self.tail.std(ddof=1) / root),
-            "reward": float(self.whole.mean()),
-            "reward_error": float(self.whole.std(ddof=1) / root),
-        }
+    tail, tail_time, whole, time = np.concatenate(means, axis=1)
+    figures = {}
+    for name, paid, spent in (("tail_", tail, tail_time), ("", whole, time)):
+        mean = float(spent.mean())
+        if mean == 0.0:
+            raise InvalidInputError(NO_TIME)
+        each = (paid - paid.mean() / mean * (spent - mean)) / mean
+        figures[f"{name}reward"] = float(each.mean())
+        error = float(each.std(ddof=1) / np.sqrt(len(each)))
+        figures["tail_error" if name else "reward_error"] = error
+    return figures
 
 
 @dataclass(frozen=True)
@@ -73,12 +60,12 @@ class Iteration:
     number : int
         From 0.
     n_trials, n_steps : int
-        Trials and timesteps up to here, those of earlier iterations included.
+        Trials and timesteps so far, those of earlier iterations included.
     gain : float
         The policy's, by all samples.
     start_value : float
-        The mean bias of the start: its value, less that of the long run. NaN where the samples
-        do not determine it.
+        The mean bias of the start: its value, less the value of the long run. NaN where the
+        samples do not determine it.
     tail_reward, tail_error : float
         Mean reward of the second half of this iteration's trials, which are the policy's own, and
         its standard error.
@@ -107,37 +94,18 @@ class Iteration:
     reward_error: float
     n_changes: int
 
-
-def checked_iteration(**parts: Any) -> Iteration:
-    """Return a record that comes from elsewhere, or raise unless it holds numbers."""
-    for field in fields(Iteration):
-        value = parts[field.name]
-        if field.type == "int":
-            check_integer(field.name, value, 0)
-        elif not isinstance(value, float | int) or isinstance(value, bool):
-            raise InvalidInputError(f"{field.name} must be a number; got {value!r}")
-    return Iteration(**parts)
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.type == "int":
+                check_integer(field.name, value, 0)
+            elif not isinstance(value, float | int) or isinstance(value, bool):
+                raise InvalidInputError(f"{field.name} must be a number; got {value!r}")
 
 
 @dataclass(frozen=True, eq=False)
 class SavedSearch:
-    """What a file holds of a policy iteration.
-
-    Attributes
-    ----------
-    options : dict
-        What it was made with.
-    explore : int, float or function
-    entropy : int
-        Of all its trials.
-    space : Space
-        Of observations.
-    iterations : tuple of Iteration
-    converged, begins_with_policy : bool
-    tried : tuple of ndarray
-        The policy of each iteration.
-    samples : CountedSamples or VectorSamples
-    """
+    """What a file holds of a policy iteration: the policy of each iteration is in ``tried``."""
 
     options: dict[str, Any]
     explore: Any
@@ -149,22 +117,20 @@ class SavedSearch:
     tried: tuple[IntArray, ...]
     samples: Any
 
-    def check(self) -> None:
-        """Raise `InvalidInputError` unless parts are of their types, and as many as others."""
+    def __post_init__(self) -> None:
         check_integer("entropy", self.entropy, 0)
         flags = self.converged, self.begins_with_policy
         if not all(isinstance(flag, bool) for flag in flags):
             raise InvalidInputError(f"flags are true or false; got {flags}")
-        records, tried = self.iterations, self.tried
-        if not all(isinstance(each, tuple) for each in (records, tried)):
+        if not all(isinstance(each, tuple) for each in (self.iterations, self.tried)):
             raise InvalidInputError("it has no list of iterations")
-        numbers = [each.number for each in records]
-        if numbers != list(range(len(tried))):
-            raise InvalidInputError(f"its {len(tried)} iterations are numbered {numbers}")
+        numbers = [each.number for each in self.iterations]
+        if numbers != list(range(len(self.tried))):
+            raise InvalidInputError(f"its {len(self.tried)} iterations are numbered {numbers}")
 
 
 def best_of(records: Sequence[Iteration]) -> int:
-    """Return the place of the latest policy whose trials earned no less than another's."""
+    """Return the index of the latest policy whose trials earned no less than any other's."""
     rewards = np.array([each.reward for each in records])
     errors = np.array([each.reward_error for each in records])
     top = int(np.argmax(rewards))

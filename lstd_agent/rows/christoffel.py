@@ -21,10 +21,10 @@ from lstd_agent.arrays import FloatArray
 from lstd_agent.decompositions import svd
 
 MIN_SAMPLES = 10.0
-"""What amounts to fewer samples was not seen."""
+"""An observation was not seen if n is smaller."""
 
 RANGE_TOLERANCE = 1e-3
-"""Features of which a larger part than this is outside the range were not seen."""
+"""Features were not seen if a larger part of them than this is outside the range."""
 
 # Smaller singular values, relative to the largest, are rounding errors.
 _RCOND = 1e-5

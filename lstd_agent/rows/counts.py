@@ -1,8 +1,7 @@
 """Rows of counted states: a row is a state seen at a timestep, n its visits, P what came next.
 
 Counts do not depend on features, so that one collection serves every feature set, every number of
-anchors and every gain. They come in batches of trials. What is asked of a group of trials is asked
-of the sum of its batches.
+anchors and every gain. They come in batches of trials; a group of trials is a set of batches.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from lstd_agent.rows.layers import Coordinates, Layer
 from lstd_agent.trials.counts import TransitionCounts
 from lstd_agent.trials.kept import KeptTrials
 
-# Features are many and sparse if there are so many, of which so small a part is not zero.
+# Features are many and sparse if they are so many, and so small a part of them is not zero.
 FEWEST_SPARSE, LARGEST_DENSITY = 500, 0.02
 
 # So many numbers of transitions are held at a time.
@@ -55,7 +54,7 @@ class CountRows:
         self.table = self.candidate_features = table
         self.rcond, self.whole_trials = rcond, sample
         self.n_states, self.t_max = batches[0].n_states, batches[0].t_max
-        self._take(batches, *_entries_of(batches))
+        self._take(batches, _entries_of(batches))
         self.seen = np.zeros(self.n_states, dtype=bool)
         for states in np.divmod(self._moves.place, self.n_states):
             self.seen[states] = True
@@ -66,14 +65,8 @@ class CountRows:
         self._main = self.terminal
         self.is_sparse = self.constant > 0.0 and _is_sparse_table(table)
 
-    def _take(
-        self,
-        batches: Sequence[TransitionCounts],
-        moves: _Entries,
-        paid: _Entries,
-        times: _Entries | None,
-    ) -> None:
-        self.batches, self._moves, self._paid, self._times = list(batches), moves, paid, times
+    def _take(self, batches: Sequence[TransitionCounts], entries: Sequence[Any]) -> None:
+        self.batches, (self._moves, self._paid, self._times) = list(batches), entries
         self._trials = np.array([batch.n_trials for batch in batches])
         self.n_trials = int(self._trials.sum())
 
@@ -85,7 +78,7 @@ class CountRows:
         for name in ("visits", "trials_at", "mean_rewards", "mean_durations", "starts"):
             vars(other).pop(name, None)
         vars(other).pop("recurrent_classes", None)
-        other._take(batches, *entries)
+        other._take(batches, entries)
         return other
 
     def subset(self, group: IntArray) -> CountRows:
@@ -99,7 +92,7 @@ class CountRows:
     def dealt(self, n: int) -> CountRows:
         """Return the same counts in n groups, to hold some against others.
 
-        Transitions are dealt out at random, always alike: those of Markov states are as
+        Transitions are dealt out at random, always alike: transitions of Markov states are as
         independent as trials.
         """
         batches = _dealt(self.total, n, np.random.default_rng(0))

@@ -278,8 +278,8 @@ class TrialRows:
     ) -> Callable[[NDArray[Any]], FloatArray]:
         """Return the function that gives how many samples (n, m) tell of observations (m, k).
 
-        By the Christoffel function of each window; 0 of fewer than ten. The factors, or the sparse
-        system, are those of the trials that are asked.
+        By the Christoffel function of each window; 0 where it is below ten. ``segments`` are
+        factors, or the sparse system, of the trials to count.
         """
         if self.is_sparse:
             n_samples = self._n_samples(windows)[:, None]

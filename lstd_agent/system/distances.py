@@ -200,8 +200,8 @@ def sampled_distance(
     """Return the squared distance between timesteps of `CountRows` or `TrialRows`.
 
     ``"ot"`` moves mass at the Euclidean distance between features. ``"mmd"`` is the linear MMD, or
-    the total variation of counts of which no trial is stored. Vector observations have the linear
-    MMD only. Raises `InvalidInputError` if the samples have no such distance.
+    the total variation of counts without stored trials. Vector observations have the linear MMD
+    only. Raises `InvalidInputError` if the samples have no such distance.
     """
     if distance == "mmd" and not falls_back(observed):
         return _linear_mmd(observed.default_kernel, observed)

@@ -16,10 +16,9 @@ Z†-seminorm of Thm ``epb_minimizer``, with
 One neighborhood is average-reward LSTD over all timesteps; one a timestep is fitted policy
 evaluation backwards in time. Neighborhoods need not share states.
 
-**What the samples leave open.** Directions U of the weights that change no equation are carried
-backwards in time as further columns beside the value: those of a window itself, and what the open
-directions of the next window do to the values at the boundary. The value of x is determined where
-(f(x), 1) U is 0.
+**What the samples leave open.** Some directions U of the weights change no equation of a window.
+They are carried backwards in time as further columns beside the value, since they change the values
+at the boundary of the window before. The value of x is determined if (f(x), 1) U is 0.
 """
 
 from __future__ import annotations

@@ -78,9 +78,9 @@ def minimize(
 ) -> Minimizer:
     """Return the minimizer of the projected Bellman error.
 
-    Of all minimizers, the smallest w is taken, or that of the smallest ``metric @ w[:r]`` where a
-    metric (k, r) is given. ``rcond`` is the cutoff of the size of A; of B it is that or 1e-10,
-    whichever is smaller. Without ``directions``, ``null`` and ``spread`` may be empty.
+    Of all minimizers, the smallest w is taken, or given a metric (k, r) the one with the smallest
+    ``metric @ w[:r]``. ``rcond`` is the cutoff of the size of A. The cutoff of B is at most 1e-10.
+    Without ``directions``, ``null`` and ``spread`` may be empty.
     """
     B, c, d = equations.B, equations.c, equations.B.shape[1]
     cutoff = min(rcond, _DIFFERENCES)

@@ -9,7 +9,7 @@ each backup is fitted to one half of the trials and held against excess returns 
 and then the halves change places. Returns are noisy but unbiased, whatever observations leave out
 and however values are found. The mean square of :math:`v(s_t) - G_t` is taken over the trials of
 each timestep, and over all timesteps with weights of 1/(t + 1): transients are short, and the bias
-of their states is what is wanted.
+of their states is wanted.
 
 Of the backups, in order of preference, a later one is chosen only if it is clearly better:
 
@@ -40,7 +40,7 @@ DECAYS = (0.6, 0.9, 1.0)
 """The λ that ``"auto"`` tries."""
 
 OPEN_TOLERANCE = 0.05
-"""Values of which a larger share is open are not determined."""
+"""A value is not determined if a larger share of it is open."""
 
 # Counts are held out in so many groups, half of them for each half of the trials.
 _N_GROUPS = 8
@@ -220,33 +220,25 @@ class Held:
         return list(np.stack((square, start), axis=2).swapaxes(0, 1))
 
 
-def backups_of(source: Any) -> tuple[tuple[Backup, ...], str]:
-    """Return the backups to choose from, in order of preference, and why there are no more."""
-    if not source.are_places and source.p > _MOST_COMPARED:
-        return ("one_step",), (
-            f"of so many features ({source.p - 1}) no lambda-returns are tried: give "
-            "backup=LambdaReturn(decay) for one"
-        )
-    several: tuple[Backup, ...] = ("one_step", *map(LambdaReturn, DECAYS))
-    return (("model", *several) if source.are_places else several), ""
-
-
 def choose_backup(held: Held, anchors: IntArray, wanted: Backup | None = None) -> Choice:
     """Choose the backup of a linked system, if none was asked for."""
     if wanted is not None:
         return Choice(wanted, "asked for")
-    backups, why_few = backups_of(held.source)
-    steps = tuple(backup for backup in backups if backup != "model")
-    source, last = held.source, int(anchors[-1])
-    is_known = "model" in backups and _model_determines_starts(source, held.gain, last)
-    preferred: Backup = "model" if is_known else steps[0]
-    if not is_known and len(steps) == 1:
-        return Choice(preferred, why_few)
+    source = held.source
+    steps: tuple[Backup, ...] = ("one_step", *map(LambdaReturn, DECAYS))
+    if not source.are_places and source.p > _MOST_COMPARED:
+        reason = f"of so many features ({source.p - 1}) no lambda-returns are tried: give "
+        return Choice("one_step", reason + "backup=LambdaReturn(decay) for one")
+    is_known = False
+    if source.are_places:
+        model = pooled_model(source, held.gain, source.main_state(int(anchors[-1])))
+        is_known = bool((model.open_share[source.starts] <= OPEN_TOLERANCE).all())
     if not held.is_possible:
+        preferred: Backup = "model" if is_known else "one_step"
         return Choice(preferred, "there are too few trials to hold some out")
     asked: list[Backup] = []
-    if preferred == "model":
-        asked = [steps[0], "model"]
+    if is_known:
+        asked = ["one_step", "model"]
         found = held.errors(anchors, asked)
         difference, error = _difference(*found)
         if difference >= -_DEVIATIONS * error:
@@ -276,12 +268,6 @@ def choose_number(held: Held, candidates: Sequence[IntArray]) -> tuple[IntArray,
         for each, anchors in zip(tried, candidates, strict=True)
     )
     return candidates[k], replace(choices[k], numbers=numbers)
-
-
-def _model_determines_starts(source: Any, gain: float, anchor: int) -> bool:
-    """Whether the transitions of all timesteps determine the values of the starts."""
-    model = pooled_model(source, gain, source.main_state(anchor))
-    return bool((model.open_share[source.starts] <= OPEN_TOLERANCE).all())
 
 
 def _misses_start(errors: FloatArray, single: FloatArray, scale: float) -> bool:

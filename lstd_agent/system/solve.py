@@ -25,8 +25,8 @@ Kind = Literal["whole", "halves", "others"]
 class Subsets:
     """Subsets of the trials of a source: all, all and each half, or all but each group.
 
-    ``edges`` are the anchors of all systems to be solved, and ``factors`` those of ``n_groups``
-    groups of trials, which are made where they are not given.
+    ``edges`` are the anchors of all systems to be solved. ``factors`` of ``n_groups`` groups of
+    trials are computed if they are not given.
     """
 
     source: Any
@@ -72,7 +72,7 @@ class Subsets:
         return int(self.source.groups(self.n_groups)[self.n_groups // 2].start)
 
     def totals(self, parts: Sequence[Factor]) -> list[Factor]:
-        """Return the factors of subsets from those of groups, the first half of these first."""
+        """Return the factors of subsets from the factors of groups."""
         if self.kind == "others":
             return list(without_each(parts))
         if self.kind == "whole":

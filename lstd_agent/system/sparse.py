@@ -18,8 +18,8 @@ samples. y less :math:`Z u (u^T y) / (u^T Z u)`, Z = F^T D F, is what least squa
 **Samples that tell nothing.** The value after a sample must follow from other samples. It does not
 if a feature there was never seen, or leads neither into the next window nor to the main class of
 the last one, or if no combination of samples has these features. Such samples are left out, until
-there are none, and their share is told (`LeftOut`). What is open is kept as columns. The value of f
-is determined if their products with f are 0.
+there are none, and their share is told (`LeftOut`). Columns tell what is open: the value of f is
+determined if their products with f are 0.
 
 **Solving.** Minimal residuals (GMRES) come first for one feature a sample. Where they do not
 converge, and for tiles, M + εI is factored, and makes the iterations easier. Without a batch of
@@ -42,7 +42,7 @@ from lstd_agent.rows.layers import Layer, Samples
 from lstd_agent.system.gain import LEAST_SHARE, Gain
 from lstd_agent.system.linked import Solved
 
-# Beside diagonals of 1: of factors of M, and of those of Z, which are symmetric.
+# Ridges on diagonals of 1: before M is factored, and before Z, which is symmetric.
 _RIDGE, _RIDGE_OF_Z = 1e-8, 1e-10
 
 # Residuals of iterations beside the right-hand side: of solutions, and of what a batch changes.
@@ -90,7 +90,7 @@ class LeftOut(NamedTuple):
 
 
 class Steps(NamedTuple):
-    """Transitions: features f (n, d), those of what follows g (n, d), and numbers (n,).
+    """Transitions: features f (n, d), the next features g (n, d), and numbers (n,).
 
     ``t`` is the first timestep of the run of timesteps that a transition comes from.
     """
@@ -119,7 +119,7 @@ class Steps(NamedTuple):
         return Steps(*(each[kept] for each in self))
 
     def sized(self, d: int) -> Steps:
-        """Return them with d features, of which a last one may be for constants."""
+        """Return them with d features; one more than before is a feature for constants."""
         return self._replace(f=_resized(self.f, d), g=_resized(self.g, d))
 
 
@@ -159,8 +159,8 @@ class SparseRows:
 class Window:
     """Equations of a window, its factors, and what they leave open.
 
-    ``steps`` are those that tell something, ``exits`` (n,) those of them that lead into the next
-    window, and ``known`` (d,) the features that they determine, but for combinations. ``border``
+    ``steps`` are the samples that tell something. Some of them, ``exits`` (n,), lead into the next
+    window. ``known`` (d,) are the features that they determine, but for combinations. ``border``
     tells whether X maps constants to 0. Features are divided by ``root`` (d,), for a diagonal of
     ones in Z = F^T D F; H = F^T D G'. ``whole`` is the window of all trials, where this is one
     without a batch.
@@ -481,7 +481,7 @@ class SparseSystem:
 
     @property
     def solved(self) -> list[Solved]:
-        """The windows as those of dense features, without open directions."""
+        """The windows in the form of dense features, without open directions."""
         return [
             Solved(weights[:, None], int(window.known.sum()), np.nan, window.left_out.of)
             for weights, window in zip(self.weights, self.windows, strict=True)
@@ -512,7 +512,7 @@ class SparseSystem:
 
     @property
     def most_left_out(self) -> LeftOut:
-        """Of the window of which the largest part tells nothing."""
+        """Samples left out, of the window where they are the largest share."""
         return max((window.left_out for window in self.windows), key=lambda each: each.share)
 
 

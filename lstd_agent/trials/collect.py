@@ -184,7 +184,7 @@ class _Rounds:
                 if mode == AutoresetMode.DISABLED and t < t_max:
                     # Copies whose trial has ended go on, unobserved, so that the others can.
                     observation, info = env.reset(options={"reset_mask": ended})
-            rewards = as_rewards(reward, env.num_envs, t)[:n]
+            rewards = as_rewards(reward, (env.num_envs,), t)[:n]
             states = self._encoded(following, t + 1)[:n]
             times = None if times is None else times[:n]
             trials.advance(rewards, states, newly_ended, taken, times)

@@ -163,7 +163,7 @@ class UserLoop:
         terminated: ArrayLike,
         duration: ArrayLike | None,
     ) -> None:
-        rewards = as_rewards(reward, len(reward), t)
+        rewards = as_rewards(reward, (len(reward),), t)
         if self._trial.n_timesteps:
             raise InvalidInputError("a single trial is under way: call end_trial() first")
         encoding, trials = self._trial.encoding, self._lockstep

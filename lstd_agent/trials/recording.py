@@ -219,7 +219,7 @@ class SequentialTrials:
     ) -> None:
         """Record the next timestep of the trial under way."""
         if type(reward) is not float:
-            reward = as_reward(reward, len(self._rewards))
+            reward = float(as_rewards(reward, (), len(self._rewards)))
         if not -MAX_REWARD <= reward <= MAX_REWARD:
             raise InvalidInputError(f"{bad_reward(reward)} at timestep {len(self._rewards)}")
         if duration is not None or self._durations:
@@ -315,31 +315,23 @@ def _kept(
     return KeptTrials(states, rewards, None, actions, explored, durations)
 
 
-def as_reward(reward: Any, t: int) -> float:
-    """Return a reward as a float, or raise unless it is one number."""
+def as_rewards(reward: Any, shape: tuple[int, ...], t: int) -> FloatArray:
+    """Return the rewards of n trials (n,), or of a single one (), as an array, checked."""
     try:
-        number = real_array(reward, "a reward")
-        if number.ndim == 0:
-            return float(number)
+        rewards = real_array(reward, "rewards")
+        if rewards.shape == shape:
+            return rewards
     except InvalidInputError:
         pass
+    if shape:
+        raise InvalidInputError(
+            f"the rewards of {shape[0]} trials are {shape[0]} numbers; got {reward!r} at timestep "
+            f"{t}"
+        )
     raise InvalidInputError(
         f"a reward is one number; got {reward!r} at timestep {t}: have the environment return a "
         "float, for instance by gymnasium.wrappers.TransformReward"
     )
-
-
-def as_rewards(reward: Any, n: int, t: int) -> FloatArray:
-    """Return the rewards of a timestep as an array (n,), checked."""
-    try:
-        rewards = real_array(reward, "rewards")
-    except InvalidInputError:
-        rewards = np.empty(())
-    if rewards.shape != (n,):
-        raise InvalidInputError(
-            f"the rewards of {n} trials are {n} numbers; got {reward!r} at timestep {t}"
-        )
-    return rewards
 
 
 def _refuse_unless_it_ends(encoding: Encoding, terminated: BoolArray, t: int) -> None:

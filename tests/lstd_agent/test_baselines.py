@@ -192,9 +192,9 @@ def test_features_that_do_not_fit_the_samples_are_refused() -> None:
     _, counts, F = sampled("h6", 2)
     trials = KeptTrials.of(np.array([[[0.0], [1.0], [np.nan]]]), np.zeros((1, 2)))
     whole = KeptTrials.of(np.zeros((1, 3, 1)), np.zeros((1, 2)))
-    with pytest.raises(InvalidInputError, match="table \\(S, d\\); got a function"):
+    with pytest.raises(InvalidInputError, match="table \\(S, d\\) of the states"):
         monte_carlo(counts, lambda x: x)
-    with pytest.raises(InvalidInputError, match="function of observations \\(n, k\\)"):
+    with pytest.raises(InvalidInputError, match="function of the observations \\(n, k\\)"):
         monte_carlo(whole, F)
     with pytest.raises(InvalidInputError, match="some trials terminate"):
         monte_carlo(trials, lambda x: x)

@@ -310,6 +310,17 @@ def test_exact_values_of_a_start_at_the_edge_are_not_said_to_be_undetermined() -
     assert account(autoregression(200, 5.0, np.random.default_rng(0), a=0.8)).warnings == []
 
 
+def test_a_hidden_mode_that_lasts_is_told_and_one_that_does_not_last_is_not() -> None:
+    rng = np.random.default_rng(0)
+    for stays, warned in ((0.9, True), (0.5, False)):
+        changes = np.cumsum(rng.random((300, 81)) > stays, axis=1)
+        mode = (changes + rng.integers(2, size=(300, 1))) % 2
+        coin = rng.integers(2, size=mode.shape)
+        found = account(Trials(coin, (coin + 2.0 * mode)[:, :-1], np.eye(2)[coin]))
+        assert any("hidden" in text for text in found.warnings) == warned
+        assert (found.hidden > 0.1) == warned
+
+
 def test_few_trials_and_short_ones_are_said_to_tell_little() -> None:
     rng = np.random.default_rng(0)
     few = account(queue(8, 6.0, rng))

@@ -138,7 +138,7 @@ def test_actions_and_observations_may_start_anywhere() -> None:
             state, *rest = self.env.step(action - 5)
             return state - 3, *rest
 
-    search = PolicyIteration(Shifted(TabularEnv(mdp)), 60, 200, seed=0).run()
+    search = PolicyIteration(Shifted(TabularEnv(mdp)), 40, 80, seed=0).run()
     assert_array_equal(search.policy_, [6] * 6)
     assert search.action_values(-3).shape == (2,)
     with pytest.raises(InvalidInputError, match="from -3 to 2"):
@@ -478,12 +478,11 @@ def test_tasks_that_do_not_fit_are_refused() -> None:
         search.action_values(0)
 
 
-@pytest.mark.slow
 def test_a_task_that_ends_is_one_of_total_reward() -> None:
     search = PolicyIteration(
-        gym.make("CliffWalking-v1", max_episode_steps=10**6), 400, 80, explore=0.3,
+        gym.make("CliffWalking-v1", max_episode_steps=10**6), 200, 60, explore=0.3,
         on_termination="absorb", seed=0,
-    ).run(10)  # fmt: skip
+    ).run(6)  # fmt: skip
     assert search.iterations[-1].gain == 0.0
     assert search.iterations[-1].start_value == pytest.approx(-13.0)
 

@@ -1,0 +1,219 @@
+r"""Action values where states are counted: pairs have one-hot features.
+
+.. math:: q(s, a) = r(s, a) - g \tau(s, a) + \sum_{s'} P(s' | s, a)\, v(s'), \qquad
+          v(s) = \sum_a \pi(a | s)\, q(s, a), \quad v(s_0) = 0,
+
+with frequencies and means of all transitions in place of P, r and the duration τ, whoever chose
+the actions. This is LSTDQ (`lstd_agent.actions.pair_equations`) in one-hot features of pairs,
+solved for v alone as a sparse chain. It takes observations to be Markov states.
+
+Where π takes an action that was never seen in a state, or where nothing was seen to leave a
+state, there is no value. The *open share* of any other value is the probability of getting there
+before s₀.
+
+The covariance of q is also that of LSTDQ: the mean of r - g τ + v(s') over the n transitions of a
+pair has variance σ²/n, these means are independent, and the equations carry them on to all values.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from lstd_agent.actions.advantages import UNKNOWN, better_actions
+from lstd_agent.arrays import FloatArray, IntArray
+from lstd_agent.errors import InvalidInputError
+from lstd_agent.rows.classes import closed_classes
+from lstd_agent.system.absorption import SumsUntil
+from lstd_agent.trials.counts import ActionCounts
+from lstd_agent.trials.kept import NO_TIME
+
+OPEN = 0.05
+"""Values that are open by a larger share than this are not determined."""
+
+# A class of states with fewer transitions may be left after all.
+_ENOUGH = 100
+
+# What is smaller beside values is rounding.
+_ROUNDING = 1e-9
+
+# For more states than this, the noise is drawn in so many random directions.
+_MOST_STATES, _DIRECTIONS = 500, 400
+
+_CHUNK_SIZE = 2**21
+
+
+class PolicyChain:
+    """The chain of a policy (S, A), by counts of any behaviour: frequencies, some unknown.
+
+    Rows of the policy are zero where it has no action. Actions that were never taken lead to where
+    nothing is known.
+    """
+
+    def __init__(self, counts: ActionCounts, policy: FloatArray) -> None:
+        self.counts = counts
+        self.P, self.mean_rewards = counts.transition_matrix, counts.mean_rewards
+        self.mean_durations = counts.mean_durations
+        self.n_samples = np.asarray(counts.n_samples, dtype=np.float64)
+        self.policy = policy = np.where(self.n_samples > 0, policy, 0.0)
+        S, A = policy.shape
+        state, action = np.nonzero(policy)
+        taken = policy[state, action]
+        by_state = sparse.csr_array((taken, (state, state * A + action)), shape=(S, S * A))
+        self.matrix = sparse.csr_array(by_state @ self.P)
+        mass = policy.sum(axis=1)
+        self.rewards, self.durations = (
+            (policy * each).sum(axis=1) / np.where(mass > 0.0, mass, 1.0)
+            for each in (self.mean_rewards, self.mean_durations)
+        )
+
+    def main_state(self, starts: IntArray | None = None) -> int:
+        """Return a state to which values are relative: the recurrent one that was seen most.
+
+        Of several classes that are never left, the class of the largest gain is taken. If starts
+        are given, only classes that the starts lead to count, if there are any.
+        """
+        visits = self.n_samples.sum(axis=1)
+        classes = [found for found in closed_classes(self.matrix) if visits[found].sum() >= _ENOUGH]
+        if starts is not None:
+            from scipy.sparse.csgraph import dijkstra  # takes long to import
+
+            steps = dijkstra(self.matrix, indices=starts, unweighted=True, min_only=True)
+            classes = [found for found in classes if np.isfinite(steps[found]).any()] or classes
+        if not classes:
+            return int(np.argmax(visits))
+        # Of each class the state that was seen most.
+        mains = [int(found[np.argmax(visits[found])]) for found in classes]
+        return max(mains, key=lambda main: ActionValues(self, main).gain) if mains[1:] else mains[0]
+
+
+class ActionValues:
+    """What states and actions are worth under a policy, and how well that is known.
+
+    Values are relative to ``main``, a recurrent state or the terminal one. Rewards and time until
+    it is met, h_r and h_τ, give v = h_r - g h_τ. Unless a gain is given, the equation of ``main``
+    itself gives it: g = (rewards of a cycle) / (its time). ``settled_value`` is the mean of v in
+    the long run: v less this is the bias.
+    """
+
+    def __init__(self, chain: PolicyChain, main: int, gain: float | None = None) -> None:
+        self._chain, self._main, self._given = chain, main, gain
+        self._until = SumsUntil(chain.matrix, main)
+        self._open_share = self._until.open_share
+        row, others = chain.matrix[[main]].toarray()[0], self._until.states
+        total = row[others].sum() + row[main]
+        if gain is None and total <= 0.0:
+            raise InvalidInputError(
+                f"nothing was seen to leave state {main}, or only for where nothing leads back: "
+                "the gain cannot be told"
+            )
+        self._back = row[others] / total if total > 0.0 else row[others]
+        self._length = float(1.0 + self._back @ self._until.of(np.ones(len(others))))
+        self._times, duration = self._sums(chain.durations)
+        if gain is None and duration == 0.0:
+            raise InvalidInputError(NO_TIME)
+        self._duration = float(duration) or 1.0  # of a mean step
+        h, own = self._sums(chain.rewards)
+        self.gain = float(own) / self._duration if gain is None else gain
+        self._v = self._by_state(h - self.gain * self._times)
+        self.settled_value = float(self._sums(self._v)[1])
+
+    def _sums(self, rewards: FloatArray) -> tuple[Any, Any]:
+        """Return sums of rewards (S, ...) until ``main`` is met, and their mean over a cycle."""
+        h = self._until.of(rewards[self._until.states])
+        return h, (rewards[self._main] + self._back @ h) / self._length
+
+    def _by_state(self, of_others: FloatArray) -> FloatArray:
+        found = np.zeros((self._chain.matrix.shape[0], *of_others.shape[1:]))
+        found[self._until.states] = of_others
+        return found
+
+    @cached_property
+    def _ahead(self) -> sparse.csr_array:
+        """Frequencies of next states (S A, S); those without a value are left out."""
+        known = (self._open_share < 1.0).astype(np.float64)
+        told = self._chain.P @ known
+        weights = sparse.diags_array(1.0 / np.where(told > 0.0, told, 1.0))
+        return sparse.csr_array(weights @ self._chain.P @ sparse.diags_array(known))
+
+    @cached_property
+    def values(self) -> FloatArray:
+        """State values (S,), NaN where they are not determined."""
+        found = np.where(self._open_share > OPEN, np.nan, self._v)
+        found[self._main] = 0.0
+        return found
+
+    @property
+    def rounding(self) -> float:
+        """What is rounding beside the values."""
+        return float(_ROUNDING * (np.nanmax(np.abs(self.values), initial=0.0) + abs(self.gain)))
+
+    @cached_property
+    def determined_shares(self) -> FloatArray:
+        """The part (S, A) of each action value that is determined, from 0 to 1."""
+        seen = self._chain.n_samples > 0
+        return np.where(seen, 1.0 - (self._chain.P @ self._open_share).reshape(seen.shape), 0.0)
+
+    @cached_property
+    def action_values(self) -> FloatArray:
+        """Action values (S, A), NaN where the action was never taken or q is not determined."""
+        rewards = self._chain.mean_rewards
+        above = rewards - self.gain * self._chain.mean_durations
+        q = above + (self._ahead @ self._v).reshape(rewards.shape)
+        return np.where(self.determined_shares >= 1.0 - OPEN, q, np.nan)
+
+    @cached_property
+    def standard_errors(self) -> FloatArray:
+        """Standard errors (S, A) of the means of r - g τ + v(s'), with v taken as exact."""
+        n = self._chain.n_samples
+        variances = self._chain.counts.variances(self._v, self.gain)
+        return np.sqrt(variances / np.where(n > 0, n, np.nan))
+
+    def better_than(self, actions: IntArray, n_errors: float) -> IntArray:
+        """Return better actions than some (S,), by the errors of `standard_errors`.
+
+        In a state from which the policy leads to no evaluated state, the action is taken that most
+        likely leads to one.
+        """
+        errors, every, taken = self.standard_errors, np.arange(len(actions)), np.maximum(actions, 0)
+
+        def error(state: IntArray, action: IntArray) -> FloatArray:
+            return np.hypot(errors[state, action], errors[state, taken[state]])
+
+        better = better_actions(self.action_values, actions, n_errors, error, self.rounding)
+        share = self.determined_shares
+        stuck = (actions != UNKNOWN) & np.isnan(self.values)
+        stuck &= self._chain.n_samples[every, taken] > 0
+        leads = stuck & (share.max(axis=1) > share[every, taken] + _ROUNDING)
+        better[leads] = np.argmax(share[leads], axis=1)
+        return better
+
+    def advantage_errors(self, actions: IntArray) -> FloatArray:
+        """Return the standard errors (S, A) of q(s, a) - q(s, π(s)) for the policy's actions (S,).
+
+        Errors of successors' values are part of them, exactly to first order. For more than some
+        hundred states they are a mean over random directions of the noise.
+        """
+        S, A = self._chain.policy.shape
+        every, own = np.arange(S), np.nan_to_num(self.standard_errors)
+        noise = np.sqrt((self._chain.policy**2 * own**2).sum(axis=1))
+        if S <= _MOST_STATES:
+            directions = np.eye(S)[:, noise > 0.0]
+        else:
+            rng = np.random.default_rng(0)  # the same noise each time
+            directions = rng.choice([-1.0, 1.0], (S, _DIRECTIONS)) / np.sqrt(_DIRECTIONS)
+        variance = own**2
+        step = max(1, _CHUNK_SIZE // (S * A))
+        for first in range(0, directions.shape[1], step):
+            part = noise[:, None] * directions[:, first : first + step]
+            h, gain = self._sums(part)
+            if self._given is None:
+                h = h - self._times[:, None] * gain / self._duration
+            q = (self._ahead @ self._by_state(h)).reshape(S, A, -1)
+            change = q - q[every, actions][:, None] - part[:, None]
+            variance += np.square(change).sum(axis=2)
+        variance[every, actions] = 0.0
+        return np.sqrt(variance)

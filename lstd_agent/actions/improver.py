@@ -1,0 +1,412 @@
+"""Improvement of a policy by the samples of this and other policies.
+
+What follows an action is the same under every policy, so that samples of earlier policies stay of
+use. An action replaces another where its advantage q(s, a) - q(s, π(s)) exceeds a number of its
+standard errors. Where states are counted, the policy is evaluated and improved on the same counts
+until nothing changes, and only then tried out. Where observations are vectors, all trials are kept
+and fitted anew for each policy. Such a policy is a sequence of fits, each of which takes better
+actions than the fits before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial, reduce
+from itertools import chain, repeat
+from operator import add
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from lstd_agent.actions.advantages import UNKNOWN, Advantages
+from lstd_agent.actions.chain_values import ActionValues, PolicyChain
+from lstd_agent.actions.pair_equations import (
+    N_SETTLED,
+    PairEquations,
+    PairFeatureRows,
+    PairFeatures,
+    PairFit,
+    Rows,
+    factor_of_pairs,
+    pair_rows,
+    parts_of,
+)
+from lstd_agent.actions.record import earned, means_of
+from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
+from lstd_agent.errors import InvalidInputError
+from lstd_agent.trials.counts import ActionCounts
+from lstd_agent.trials.kept import KeptTrials, check_both_timed
+from lstd_agent.trials.policies import ActionNumbers
+from lstd_agent.trials.recording import Recording
+
+Reduced: TypeAlias = tuple[Any, FloatArray]
+"""What is kept of some trials, and what they earned (`means_of`)."""
+
+# Of vectors, changes are looked for at so many observations.
+_N_STATES = 1000
+
+# Policy iteration on counts ends after a few rounds, unless noise makes it go round.
+_MOST_ROUNDS = 100
+
+
+@dataclass(frozen=True, eq=False)
+class WholeTrials(Recording):
+    """Trials are kept whole, those of counted observations too."""
+
+    def recorder(self, first: int) -> None:
+        """Return nothing that counts them."""
+
+
+@dataclass(frozen=True, eq=False)
+class ImprovedPolicy:
+    """Takes the actions of a rule for encoded observations, or the first action where it has none.
+
+    The rule numbers actions from 0; `UNKNOWN` stands for none.
+    """
+
+    encoding: Any
+    first_action: int
+    rule: Callable[[States], IntArray]
+
+    def __call__(self, observations: Any) -> IntArray:
+        """Return the task's actions (n,) for a batch."""
+        return np.maximum(self.rule(self.encoding.encode(observations)), 0) + self.first_action
+
+    def is_unknown(self, observations: Any) -> BoolArray:
+        """Return for which of a batch the rule has no action."""
+        return np.asarray(self.rule(self.encoding.encode(observations)) == UNKNOWN)
+
+
+@dataclass(frozen=True, eq=False)
+class Fits:
+    """The rule of vectors: each fit takes better actions than those before it."""
+
+    pairs: PairFeatureRows
+    fits: tuple[PairFit, ...]
+    n_errors: float
+
+    def __call__(self, states: States) -> IntArray:
+        """Return actions (n,), unknown where nothing like a state was seen."""
+        unknown = np.full(len(states), UNKNOWN)
+        return self.better_than(unknown, self.pairs(states)) if self.fits else unknown
+
+    def better_than(self, actions: IntArray, features: FloatArray, first: int = 0) -> IntArray:
+        """Return better actions than some (n,), by the fits from number ``first`` on."""
+        for fit in self.fits[first:]:
+            actions = fit.better_than(actions, features, self.n_errors)
+        return actions
+
+
+@dataclass(frozen=True, eq=False)
+class CountedSamples:
+    """What a file holds of a `CountedImprover`: some of its attributes."""
+
+    counts: ActionCounts
+    starts: FloatArray
+    actions: IntArray
+
+
+@dataclass(frozen=True, eq=False)
+class VectorSamples:
+    """What a file holds of a `VectorImprover`: the trials of each iteration."""
+
+    rounds: tuple[tuple[KeptTrials, ...], ...]
+
+
+class Improver:
+    """A policy, and the samples of this and earlier policies that improve it."""
+
+    few_changes = 0
+    """A search ends when at most so many states change their actions."""
+
+    if TYPE_CHECKING:  # what counts and vectors differ in
+
+        def __getattr__(self, name: str) -> Any: ...
+
+    def __init__(self, encoding: Any, actions: ActionNumbers, n_errors: float) -> None:
+        self.encoding, self.n_errors = encoding, n_errors
+        self.n_actions, self.first_action = actions
+
+    def add(self, rounds: Sequence[Reduced]) -> dict[str, float]:
+        """Add trials of any behaviour, as `reduced` keeps them; return what they earned."""
+        figures = earned([means for _, means in rounds])
+        self._take([kept for kept, _ in rounds], figures)
+        return figures
+
+    def restore(self, samples: Any, tried: Sequence[IntArray]) -> None:
+        """Take the samples of a saved search, and check the policies that it tried."""
+        if type(samples) is not type(self.samples):
+            raise InvalidInputError("its samples are not of such observations")
+        self._restore(samples)
+        self._check_policies(*tried)
+
+    def policy(self, snapshot: IntArray | None = None) -> Any:
+        """Return the policy, or the one of a snapshot, as `SeminormLSTDAgent.collect` takes it."""
+        return ImprovedPolicy(self.encoding, self.first_action, self._rule(snapshot))
+
+    def unknown(self) -> Callable[[Any], BoolArray] | None:
+        """Return what tells of observations whether the policy has no action for them."""
+        return ImprovedPolicy(self.encoding, self.first_action, self._rule(None)).is_unknown
+
+
+class CountedImprover(Improver):
+    """A deterministic policy of counted states, improved by counts.
+
+    The policy to begin with has actions (S,) from 0; without it, actions are tried out uniformly.
+    """
+
+    def __init__(
+        self, encoding: Any, actions: ActionNumbers, n_errors: float, policy: IntArray | None
+    ) -> None:
+        super().__init__(encoding, actions, n_errors)
+        S = encoding.n_states
+        self.actions = np.full(S, UNKNOWN) if policy is None else policy
+        self.counts = ActionCounts.none(S, self.n_actions)  # of all behaviours so far
+        self.starts: FloatArray = np.zeros(S)  # in how many trials each state was the first
+
+    def reduced(self, trials: KeptTrials) -> Reduced:
+        """Return what is kept of trials: counts and starts."""
+        states = trials.observations.astype(np.int64)
+        living = states[:, :-1] != (self.encoding.terminal if self.encoding.ends else UNKNOWN)
+        moves = states[:, :-1], trials.part("actions").astype(np.int64), states[:, 1:]
+        parts: Any = *moves, trials.rewards, trials.durations
+        columns: Any = [None if part is None else part[living] for part in parts]
+        counts = ActionCounts.of(len(self.actions), self.n_actions, *columns)
+        starts = np.bincount(states[:, 0], minlength=len(self.actions))
+        return (counts, starts), means_of(trials)
+
+    def _take(self, rounds: Sequence[Any], figures: dict[str, float]) -> None:
+        self.counts = reduce(add, [counts for counts, _ in rounds], self.counts)
+        self.starts = self.starts + np.sum([starts for _, starts in rounds], axis=0)
+
+    def evaluate(self, *, from_start: bool = False) -> ActionValues:
+        """Return the action values of the policy by all counts.
+
+        Where the policy has no action, it takes actions as often as they were taken so far. Values
+        are relative to the recurrent class of the largest gain, or one that starts lead to.
+        """
+        n = np.asarray(self.counts.n_samples, dtype=np.float64)
+        policy = n / np.maximum(n.sum(axis=1, keepdims=True), 1.0)
+        known = np.flatnonzero(self.actions != UNKNOWN)
+        policy[known] = np.eye(self.n_actions)[self.actions[known]]
+        chained = PolicyChain(self.counts, policy)
+        if self.encoding.ends:
+            return ActionValues(chained, self.encoding.terminal, 0.0)
+        starts = np.flatnonzero(self.starts) if from_start else None
+        return ActionValues(chained, chained.main_state(starts))
+
+    def evaluate_start(self) -> tuple[float, float]:
+        """Return the policy's gain, and its mean bias of the start, NaN if not determined."""
+        found = self.evaluate(from_start=True)
+        started = self.starts > 0
+        mean = np.average(found.values[started], weights=self.starts[started])
+        return found.gain, float(mean - found.settled_value)
+
+    def improve(self) -> int:
+        """Improve the policy until nothing changes; return in how many states it changed."""
+        before = self.actions
+        for _ in range(_MOST_ROUNDS):
+            better = self.evaluate().better_than(self.actions, self.n_errors)
+            if np.array_equal(better, self.actions):
+                break
+            self.actions = better
+        return int(np.count_nonzero(before != self.actions))
+
+    def advantages(self) -> Advantages:
+        """Return what all actions are worth beside the policy's, in states that were met."""
+        found, taken, n = self.evaluate(), np.maximum(self.actions, 0), self.counts.n_samples
+        met = np.flatnonzero((self.actions != UNKNOWN) & (n.sum(axis=1) > 0))
+        q, errors = found.action_values[met], found.advantage_errors(taken)[met]
+        return Advantages(met, taken[met], q, errors, n[met] > 0, found.rounding)
+
+    def action_values(self, states: IntArray) -> FloatArray:
+        """Return the policy's action values, shape (m, A)."""
+        return self.evaluate().action_values[states]
+
+    def snapshot(self) -> IntArray:
+        """Return the actions of the policy."""
+        return self.actions.copy()
+
+    @property
+    def samples(self) -> CountedSamples:
+        """What a file holds of the improver."""
+        return CountedSamples(self.counts, self.starts, self.actions)
+
+    def _restore(self, samples: CountedSamples) -> None:
+        S, A = len(self.actions), self.n_actions
+        counts, starts, actions = samples.counts, samples.starts, samples.actions
+        if (counts.n_states, counts.n_actions, counts.n_batches) != (S, A, 1):
+            raise InvalidInputError(f"its counts are not of {S} states and {A} actions")
+        if starts.shape != (S,) or not (np.isfinite(starts) & (starts >= 0.0)).all():
+            raise InvalidInputError(f"its starts are not of {S} states")
+        self._check_policies(actions)
+        self.counts, self.starts, self.actions = counts, starts, actions
+
+    def _check_policies(self, *snapshots: IntArray) -> None:
+        S, A = len(self.actions), self.n_actions
+        for each in snapshots:
+            is_policy = each.shape == (S,) and each.dtype.kind == "i"
+            if not is_policy or each.min() < UNKNOWN or each.max() >= A:
+                raise InvalidInputError(f"a policy of {S} states and {A} actions is not {each}")
+
+    def _rule(self, snapshot: IntArray | None) -> Callable[[States], IntArray]:
+        return partial(np.take, self.actions if snapshot is None else snapshot)
+
+    def policy(self, snapshot: IntArray | None = None) -> Any:
+        """Return actions (S,) of Discrete observations, or else a function of batches."""
+        if not self.encoding.is_discrete:
+            return super().policy(snapshot)
+        return np.maximum(self._rule(snapshot)(np.arange(self.encoding.n)), 0) + self.first_action
+
+    def unknown(self) -> Callable[[Any], BoolArray] | None:
+        """Return nothing where the policy has all actions."""
+        some = (self.actions[: self.encoding.n] == UNKNOWN).any()
+        return super().unknown() if some else None
+
+
+class VectorImprover(Improver):
+    """A policy of vectors, improved by kept trials, of each iteration in several rounds."""
+
+    few_changes = _N_STATES // 100
+
+    def __init__(
+        self, encoding: Any, actions: ActionNumbers, n_errors: float, features: PairFeatures | None
+    ) -> None:
+        super().__init__(encoding, actions, n_errors)
+        self.rounds: list[tuple[KeptTrials, ...]] = []
+        self.fits: tuple[PairFit, ...] = ()
+        self.fit: PairFit | None = None
+        self._pairs = PairFeatureRows(encoding, self.n_actions, features)
+        self._gain = 0.0, 0.0  # with its standard error
+        # Actions in all next states of each portion, by the first so many fits.
+        self._following: list[IntArray] = []
+        self._n_followed = 0
+
+    def reduced(self, trials: KeptTrials) -> Reduced:
+        """Return what is kept of trials: all."""
+        return trials, means_of(trials)
+
+    def _take(self, rounds: Sequence[KeptTrials], figures: dict[str, float]) -> None:
+        for kept in rounds:
+            self.encoding.measure(kept.observations)
+            check_both_timed((self._portions or rounds)[0].durations, kept.durations)
+        # Where the policy has no action, the action that was taken stands for it.
+        self.rounds.append(tuple(replace(kept, explored=None) for kept in rounds))
+        if not self.encoding.ends:
+            # The second half has no exploration: it shows the policy's own gain.
+            self._gain = figures["tail_reward"], figures["tail_error"]
+
+    @property
+    def _portions(self) -> list[KeptTrials]:
+        """All trials so far."""
+        return list(chain.from_iterable(self.rounds))
+
+    def evaluate(self) -> PairFit:
+        """Return the action values of the policy by all trials."""
+        self._update_following()
+        kept, actions = self._portions, self._following
+
+        def rows() -> Iterator[Rows]:
+            return chain.from_iterable(map(pair_rows, kept, repeat(self._pairs), actions))
+
+        factor = factor_of_pairs(rows(), self._pairs.D(kept[0]))
+        return PairEquations(factor).fit(rows(), *self._gain)
+
+    def evaluate_start(self) -> tuple[float, float]:
+        """Return the policy's gain, and its mean bias of the start."""
+        self.fit = self.evaluate()
+        latest = self._portions[-1].observations
+        start = self._mean_value(np.concatenate([p.observations[:, 0] for p in self._portions]))
+        if self.encoding.ends:
+            return 0.0, start
+        tail = latest[:, latest.shape[1] // 2 : -1].reshape(-1, latest.shape[2])
+        every = max(1, len(tail) // N_SETTLED)
+        return self._gain[0], start - self._mean_value(tail[::every])
+
+    def _update_following(self) -> None:
+        """Bring the policy's actions in all states that follow up to the latest fit."""
+        rule, known = self._rule(None), len(self._following)
+        for i, portion in enumerate(self._portions):
+            if i >= known:
+                self._following.append(np.full(portion.rewards.shape, UNKNOWN))
+            first = 0 if i >= known else self._n_followed
+            for block, part in parts_of(portion, self._pairs):
+                seen = part.observations[:, 1:]
+                features = self._pairs(seen.reshape(-1, seen.shape[2]))
+                better = rule.better_than(self._following[i][block].ravel(), features, first)
+                self._following[i][block] = better.reshape(part.rewards.shape)
+        self._n_followed = len(self.fits)
+
+    def _mean_value(self, states: States) -> float:
+        """Return the mean value of states under the policy, all actions alike where it has none."""
+        assert self.fit is not None
+        features = self._pairs(states)
+        q = features @ self.fit.weights
+        action = self._actions(features)
+        own = q[np.arange(len(q)), np.maximum(action, 0)]
+        return float(np.where(action == UNKNOWN, q.mean(axis=1), own).mean())
+
+    def _actions(self, features: FloatArray) -> IntArray:
+        return self._rule(None).better_than(np.full(len(features), UNKNOWN), features)
+
+    def improve(self) -> int:
+        """Improve the policy; return for how many of 1000 observations the action changed."""
+        assert self.fit is not None
+        features = self._pairs(self._some_states())
+        before = self._actions(features)
+        self.fits = (*self.fits, self.fit)
+        return round(_N_STATES * float((before != self._actions(features)).mean()))
+
+    def advantages(self) -> Advantages:
+        """Return what all actions are worth beside the policy's, of at most 1000 observations."""
+        fit, states = self.evaluate(), np.unique(self._some_states(), axis=0)
+        features = self._pairs(states)
+        actions = self._actions(features)
+        met = actions != UNKNOWN
+        states, features, actions = states[met], features[met], actions[met]
+        q, taken = fit.values(features), features[np.arange(len(actions)), actions][:, None]
+        errors = fit.standard_errors(features - taken)
+        return Advantages(states, actions, q, errors, ~np.isnan(q), 0.0)
+
+    def _some_states(self) -> States:
+        """Return states spread over all trials and timesteps alike."""
+        seen = (portion.observations for portion in self._portions)
+        states = np.concatenate([x[:, :-1].reshape(-1, x.shape[2]) for x in seen])
+        states = states[np.isfinite(np.asarray(states, dtype=np.float64)).all(axis=1)]
+        some: States = states[np.linspace(0, len(states) - 1, _N_STATES).astype(np.int64)]
+        return some
+
+    def action_values(self, states: States) -> FloatArray:
+        """Return the action values of the policy that was evaluated last, shape (m, A)."""
+        assert self.fit is not None
+        return self.fit.values(self._pairs(states))
+
+    def snapshot(self) -> IntArray:
+        """Return how many fits make the policy."""
+        return np.array(len(self.fits))
+
+    @property
+    def samples(self) -> VectorSamples:
+        """Trials, from which all fits follow."""
+        return VectorSamples(tuple(self.rounds[: len(self.fits)]))
+
+    def _restore(self, samples: VectorSamples) -> None:
+        for rounds in samples.rounds:
+            for kept in rounds:
+                self.encoding.encode_logged(kept.observations)
+                n = self.n_actions
+                if kept.actions is None or kept.actions.min() < 0 or kept.actions.max() >= n:
+                    raise InvalidInputError(f"its actions are not all from 0 to {n - 1}")
+            self.add([self.reduced(kept) for kept in rounds])
+            self.evaluate_start()
+            self.improve()
+
+    def _check_policies(self, *snapshots: IntArray) -> None:
+        for each in snapshots:
+            if each.shape != () or each.dtype.kind != "i" or not 0 <= each <= len(self.fits):
+                raise InvalidInputError(f"a policy of {len(self.fits)} fits is not {each}")
+
+    def _rule(self, snapshot: IntArray | None) -> Fits:
+        fits = self.fits if snapshot is None else self.fits[: int(snapshot)]
+        return Fits(self._pairs, fits, self.n_errors)

@@ -1,0 +1,268 @@
+r"""Action values from features of pairs: LSTDQ for the bias, from transitions of any behaviour.
+
+.. math:: X = E[f(s, a) (f(s, a) - f(s', \pi(s')))^T], \quad Z = E[f(s, a) f(s, a)^T], \quad
+          y = E[(r - g \tau) f(s, a)],
+
+solved like the equations of states in `lstd_agent.system.minimizer`; then q(s, a) = f(s, a)^T w.
+The expectation of r and s' given (s, a) does not depend on who chose a. X leaves constants open,
+since a bias is known up to a constant; of all solutions the smallest is taken.
+
+The covariance of w is the covariance of X† Σ f e, with temporal differences e.
+
+Source: Lagoudakis & Parr (2003), Least-squares policy iteration, JMLR 4; with r - g in place of
+discounting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from lstd_agent.actions.advantages import better_actions
+from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
+from lstd_agent.errors import InvalidInputError, NotFittedError
+from lstd_agent.features.rows import with_ones
+from lstd_agent.rows.christoffel import MIN_SAMPLES, Christoffel
+from lstd_agent.rows.factors import Factor, Gathering, basis_of_range, reduced
+from lstd_agent.system.minimizer import minimize
+from lstd_agent.trials.kept import NO_TIME, KeptTrials
+
+NO_ACTIONS = (
+    "the trials do not tell which actions were taken: collect(..., explore=k) records them, and "
+    "takes k exploratory ones in each trial; so does add_trials(..., actions=...) of Discrete "
+    "ones, numbered from 0 or by an action_space"
+)
+
+PairFeatures = Callable[[Any, Any], ArrayLike]
+"""Features (n, d) of vectors (n, k) and actions (n,) from 0."""
+
+AllPairs = Callable[[Any], FloatArray]
+"""Features (n, A, D) of n encoded observations with each action; 0 where trials are over."""
+
+Rows: TypeAlias = tuple[FloatArray, FloatArray, FloatArray, FloatArray]
+"""Of some transitions: features f (n, D), f less the next features, rewards, durations (n,)."""
+
+# Features of about this many numbers are held at a time.
+_CHUNK_SIZE = 2**21
+
+# Relative cutoffs of the size of features, and of their differences.
+_RCOND, _DIFFERENCES = 1e-5, 1e-10
+
+# Features can represent a constant if this share of it is told; the share is then nearly 1.
+_CONSTANT = 1e-6
+
+N_SETTLED = 20_000
+"""So many observations are enough for a mean value of the long run."""
+
+
+@dataclass(frozen=True, eq=False)
+class PairFeatureRows:
+    """Features of observations with each of A actions, as `AllPairs`.
+
+    By default the encoding's features and a constant, apart for each action.
+    """
+
+    encoding: Any
+    n_actions: int
+    given: PairFeatures | None
+
+    def __call__(self, states: States) -> FloatArray:
+        """Return features (n, A, D) of encoded observations (n, k)."""
+        n, A = len(states), self.n_actions
+        living = ~ended(states)
+        if self.given is None:
+            f = with_ones(self.encoding.features(states))
+            apart = np.zeros((n, A, A, f.shape[1]))
+            apart[:, np.arange(A), np.arange(A)] = f[:, None]
+            rows: FloatArray = apart.reshape(n, A, -1)
+        else:
+            finite = np.where(living[:, None], states, 0.0)
+            rows = np.stack([self._of_action(finite, a) for a in range(A)], axis=1)
+        rows[~living] = 0.0
+        return rows
+
+    def D(self, trials: KeptTrials) -> int:
+        """Return the number of features."""
+        return int(self(trials.observations[:1, 0]).shape[2])
+
+    def _of_action(self, states: FloatArray, action: int) -> FloatArray:
+        assert self.given is not None
+        # Copies: a function may compute in place, and return the same array for each action.
+        rows = np.array(self.given(states.copy(), np.full(len(states), action)), np.float64)
+        if rows.ndim != 2 or len(rows) != len(states) or not np.isfinite(rows).all():
+            raise InvalidInputError(
+                f"pair_features of {len(states)} observations and actions must be {len(states)} "
+                f"rows of finite numbers; got shape {rows.shape}"
+            )
+        return rows
+
+
+def ended(states: Any) -> BoolArray:
+    """Return which encoded observations (..., k) are the end of a trial."""
+    if states.dtype.kind != "f":
+        return np.zeros(states.shape[:-1], dtype=bool)
+    return np.asarray(np.isnan(states).any(axis=-1))
+
+
+def parts_of(trials: KeptTrials, pairs: AllPairs) -> Iterator[tuple[slice, KeptTrials]]:
+    """Yield slices of trials and the trials in them, few enough for features in bounded memory."""
+    size = pairs(trials.observations[:1, 0])[0].size * trials.observations.shape[1]
+    step = max(1, _CHUNK_SIZE // size)
+    for start in range(0, trials.n_trials, step):
+        part = slice(start, start + step)
+        yield part, trials.take(part)
+
+
+def have_actions(trials: KeptTrials, *, own: bool = False) -> BoolArray:
+    """Return which transitions (m, t_max + 1) have known actions, or the policy's own."""
+    if trials.actions is None:
+        raise NotFittedError(NO_ACTIONS)
+    known: BoolArray = (trials.actions >= 0) & ~ended(trials.observations[:, :-1])
+    known &= np.arange(trials.t_max + 1) < trials.all_lengths[:, None]
+    return known if not own or trials.explored is None else known & ~trials.explored
+
+
+def pair_rows(
+    trials: KeptTrials,
+    pairs: AllPairs,
+    policy: IntArray | None = None,
+    value: Callable[[States], Any] | None = None,
+) -> Iterator[Rows]:
+    """Yield f(s, a), f(s, a) - f(s', π(s')), r and τ, of some transitions at a time.
+
+    The policy has actions (m, t_max + 1) in the next states. Where it has none (-1), the action
+    that was taken next stands for it, unless that action was exploratory. If ``value`` gives values
+    (n,) of next states, these are added to the rewards in place of next features.
+    """
+    for block, part in parts_of(trials, pairs):
+        use, actions = have_actions(part), part.part("actions").astype(np.int64)
+        chosen = np.zeros(actions.shape, dtype=np.int64)
+        if value is None:
+            chosen[:, :-1] = np.where(have_actions(part, own=True), actions, -1)[:, 1:]
+            chosen[:, -1] = -1
+            if policy is not None:
+                chosen = np.where(policy[block] < 0, chosen, policy[block])
+            chosen[ended(part.observations[:, 1:])] = 0  # no action matters there
+            use &= chosen >= 0
+        m, n, k = part.observations.shape
+        every = pairs(part.observations.reshape(m * n, k))
+        every = every.reshape(m, n, *every.shape[1:])
+        trial, t = np.nonzero(use)
+        f, rewards = every[trial, t, actions[use]], part.rewards[use]
+        less = f if value is not None else f - every[trial, t + 1, chosen[use]]
+        if value is not None:
+            rewards = rewards + value(part.observations[trial, t + 1])
+        yield f, less, rewards, part.part("durations")[use]
+
+
+@dataclass(frozen=True, eq=False)
+class PairFit:
+    """Fitted action values q = f^T w of features f (..., D).
+
+    The variance of f^T w is the squared norm of f^T root. The Christoffel function takes features
+    divided by ``scale``, their sizes.
+    """
+
+    weights: FloatArray
+    root: FloatArray
+    christoffel: Christoffel
+    scale: FloatArray
+
+    def values(self, features: FloatArray) -> FloatArray:
+        """Return q of features (..., D), NaN where pairs like these were hardly seen."""
+        seen = self.christoffel.samples(features / self.scale) >= MIN_SAMPLES
+        return np.where(seen, features @ self.weights, np.nan)
+
+    def standard_errors(self, features: FloatArray) -> FloatArray:
+        """Return the standard errors of x^T w of features or their differences (..., D)."""
+        return np.asarray(np.linalg.norm(features @ self.root, axis=-1))
+
+    def better_than(self, actions: IntArray, features: FloatArray, n_errors: float) -> IntArray:
+        """Return better actions than some (n,), in states with features (n, A, D) of pairs."""
+
+        def error(state: IntArray, action: IntArray) -> FloatArray:
+            return self.standard_errors(features[state, action] - features[state, actions[state]])
+
+        return better_actions(self.values(features), actions, n_errors, error)
+
+
+class PairEquations:
+    """LSTDQ by the factor of transitions' rows f, f - f', r, τ, 1 with features of pairs."""
+
+    def __init__(self, factor: Factor) -> None:
+        if factor.n == 0:
+            raise NotFittedError("there is no transition of which the action that follows is known")
+        D, self._n = factor.p, factor.n
+        own, less = factor.held[:, :D], factor.held[:, D : 2 * D]
+        size = np.linalg.norm(own, axis=0) / np.sqrt(factor.n)
+        self._scale = np.where(size > 0.0, size, 1.0)
+        self._A, self._B = own / self._scale, less / self._scale
+        self._numbers = factor.numbers
+
+    def _solved(self, sides: FloatArray) -> FloatArray:
+        """Return weights (D, q) of features for root-weighted sides (k, q)."""
+        equations = reduced(self._A, self._B, sides, _RCOND)
+        return np.asarray(minimize(equations, _RCOND).weights / self._scale[:, None])
+
+    def weights(self, gain: float) -> FloatArray:
+        """Return the weights (D,) of action values, with a gain that is given."""
+        return self._solved(self._numbers[:, :1] - gain * self._numbers[:, 1:2])[:, 0]
+
+    def bias(self) -> tuple[FloatArray, float]:
+        r"""Return weights and the long-run mean value, by transitions of any behaviour.
+
+        A part of the constant's sums lies outside the range of X. Its function
+        :math:`f(s, a)^T u` turns the behaviour's frequencies of pairs into the policy's
+        frequencies in the long run, which also give the gain.
+        """
+        L, _ = basis_of_range(self._A, _RCOND)
+        numbers = L.T @ self._numbers
+        of_B, _ = basis_of_range(L.T @ self._B, _DIFFERENCES)
+        outside = numbers[:, 2] - of_B @ (of_B.T @ numbers[:, 2])
+        paid, time, share = (outside @ numbers).tolist()
+        if share < _CONSTANT * self._n:
+            raise NotFittedError(
+                "the gain cannot be told: features of pairs must be able to represent a constant"
+            )
+        if time == 0.0:
+            raise NotFittedError(NO_TIME)
+        weights = self.weights(paid / time)
+        return weights, float(outside @ (L.T @ (self._A @ (weights * self._scale)))) / share
+
+    def fit(self, rows: Iterable[Rows], gain: float, gain_error: float = 0.0) -> PairFit:
+        """Return the fit; its covariance has the sum of (f e)(f e)^T over the rows.
+
+        The standard error of the gain, which is estimated apart, adds to it.
+        """
+        # The equations as a function of sums over f: (A^+)^T of these sums is a side.
+        above, times = self._numbers[:, :1] - gain * self._numbers[:, 1:2], self._numbers[:, 1:2]
+        found = self._solved(np.hstack((above, times, np.linalg.pinv(self._A, rcond=_RCOND).T)))
+        weights, by_gain, inverse = found[:, 0], found[:, 1:2], found[:, 2:] / self._scale
+        noise: FloatArray = np.zeros((0, len(weights)))
+        for f, less, rewards, durations in rows:
+            error = rewards - gain * durations - less @ weights
+            noise = np.asarray(np.linalg.qr(np.vstack((noise, f * error[:, None])), mode="r"))
+        root = np.hstack((inverse @ noise.T, gain_error * by_gain))
+        return PairFit(weights, root, self._christoffel, self._scale)
+
+    @cached_property
+    def _christoffel(self) -> Christoffel:
+        return Christoffel.of(self._A)
+
+    def n_samples(self, features: FloatArray) -> FloatArray:
+        """Return how many samples tell of pairs with features (..., D)."""
+        return self._christoffel.samples(features / self._scale)
+
+
+def factor_of_pairs(rows: Iterable[Rows], D: int) -> Factor:
+    """Return the factor of rows of D features, of which `PairEquations` are made."""
+    gathering = Gathering(D, 3)
+    for f, less, rewards, durations in rows:
+        one = np.ones(len(f))
+        gathering.add(np.column_stack((f, less, rewards, durations, one)), one)
+    return gathering.factor()
