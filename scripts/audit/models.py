@@ -140,7 +140,7 @@ class Finite:
         copies.flat[states[:, :-1][has]] = True
         copies[:, ~copies.any(axis=0)] = True
         P = np.where(np.tile(seen, (m, m)) & copies.ravel(), self.P, 0.0)
-        P = np.where(P.any(axis=1)[:, None], P, self.P)
+        P = np.where(P.any(axis=1, keepdims=True), P, self.P)
         begun = copies & np.isin(np.arange(S), states[:, 0] % S)
         start = np.where(begun.ravel(), self.start, 0.0)
         return replace(self, P=P / P.sum(axis=1, keepdims=True), start=start / start.sum())
