@@ -170,7 +170,8 @@ class Diagnostics:
             yield (
                 f"the tail has not settled: observations still move in timesteps {half} to "
                 f"{stop - 1}, and have {tail.moving:.2g} standard deviations or more to go: "
-                "collect with a larger t_max; if time is among the observations, leave it out"
+                "collect with a larger t_max; if time itself is among the observations, leave it "
+                "out"
             )
         elif not tail.known:
             text = "" if self.n_checked >= FEWEST_TRIALS else f" of {self.n_checked} trials"
