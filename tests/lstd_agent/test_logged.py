@@ -240,7 +240,7 @@ def test_what_a_single_batch_alone_tells_has_an_infinite_standard_error() -> Non
     agent.add_trials([*states, *more], [*rewards, *paid], observation_space=SIX).fit()
     assert np.isinf(agent.standard_errors([3, 4, 5])).all()
     text = str(agent.diagnostics())
-    assert "1 of 61 have the last timestep" in text
+    assert "1 of 61 trials have the last timestep" in text
     shorter = SeminormLSTDAgent(OneHot(), 1, backup="one_step")
     shorter.add_trials([*states, *more], [*rewards, *paid], observation_space=SIX, t_max=4).fit()
     assert np.isfinite(shorter.standard_errors([3, 4, 5])).all()
