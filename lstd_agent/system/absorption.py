@@ -63,7 +63,11 @@ class DominantSolver:
         self.system = system
         self._iterates = n > _MOST_FACTORED and elimination_work(system) > (_LOCAL * n) ** 2
         self._diagonal = system.diagonal()
-        self._A = sparse.csr_array(sparse.diags_array(1.0 / self._diagonal) @ system)
+
+    @cached_property
+    def _A(self) -> sparse.csr_array:
+        """D⁻¹ A, with a diagonal of ones."""
+        return sparse.csr_array(sparse.diags_array(1.0 / self._diagonal) @ self.system)
 
     def solve(self, right: FloatArray) -> FloatArray:
         """Return the solution for right-hand sides (n,) or (n, m).
