@@ -212,9 +212,10 @@ def earned_range(R: FloatArray, groups: Sequence[IntArray]) -> float:
 def still_missing(R: FloatArray, length: int, least: float = 0.0) -> tuple[float, float, float]:
     """Return the reward above the gain after the last timestep, and its standard error.
 
-    The third result is the probability that its size is above ``least``. Fits m_k = a + b q^k, q =
-    exp(-L/τ), to the mean rewards of K windows of L timesteps from a quarter of the trial on, for
-    24 time constants τ of L/3 to 2T, each of weight exp(-χ²/2). The missing reward is L b q^K / (1
+    The third result is the probability that its size is above ``least``. It fits m_k = a + b q^k
+    with q = exp(-L/τ) to the mean rewards of K windows of L timesteps from a quarter of the trial
+    on, for 24 time constants τ of L/3 to 2T, each of weight exp(-χ²/2). The missing reward is L b
+    q^K / (1
     - q).
     """
     from scipy.special import ndtr  # takes long to import

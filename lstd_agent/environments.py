@@ -99,7 +99,7 @@ def import_here(module: str, text: str) -> Any:
 
 
 def available_memory() -> int:
-    """Return how many bytes of memory are free; 4 GiB where the system does not tell."""
+    """Return how many bytes of memory are free; 4 GiB if the system does not say."""
     try:
         with open("/proc/meminfo", encoding="ascii") as lines:
             facts = dict(line.split(":", 1) for line in lines)

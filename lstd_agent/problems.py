@@ -53,7 +53,7 @@ class Regime:
 
 
 def regimes(n_states: int, among: Container[float] = RHOS) -> list[Regime]:
-    """Return the regimes of an environment (eq. ``nfea_nanchor_tuples``), those ``among`` some ρ.
+    """Return the regimes of an environment (eq. ``nfea_nanchor_tuples``), for ρ ``among`` some.
 
     A ρ is left out if it gives no feature, or as many features as the next smaller ρ.
     """

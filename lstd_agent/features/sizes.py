@@ -53,7 +53,7 @@ class FeatureSizes:
 
     @property
     def warning(self) -> str:
-        """What is wrong, with what to do; empty where nothing is."""
+        """The problem with its remedy; empty if there is none."""
         if not self.lost.size:
             return ""
         names, more = ", ".join(map(str, self.lost[:_N_NAMED])), self.lost.size - _N_NAMED

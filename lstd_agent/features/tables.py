@@ -128,14 +128,14 @@ class Standardized:
     """Features f((s - mean) / deviation), with mean and deviation of the samples.
 
     An agent measures both on its trials when it first needs features, and keeps them from then on,
-    in its files too. In a small space whose observations are counted, each counts once.
+    in its files too. For counted observations, each state of the space counts once.
 
     Parameters
     ----------
     features : callable or transformer
         Of standardized observations (n, k).
     mean, deviation : array_like, shape (k,), optional
-        Where known already. Components that do not vary have a deviation of 1.
+        If known already. Components that do not vary have a deviation of 1.
 
     Examples
     --------
@@ -243,7 +243,7 @@ def vector_features(features: Features) -> Callable[[FloatArray], Rows]:
 
 
 class _Checked:
-    """A function of observations (n, k), checked to return features (n, d) of always one d."""
+    """A function of observations (n, k), checked to return features (n, d) with the same d."""
 
     def __init__(self, compute: Callable[[FloatArray], Any]) -> None:
         self._compute = compute
@@ -262,7 +262,7 @@ class _Checked:
 
 
 def same_features(a: Any, b: Any) -> bool:
-    """Whether features, or options, are equal by value; False where that cannot be told."""
+    """Whether features, or options, are equal by value; False if unknown."""
     if a is b:
         return True
     if dataclasses.is_dataclass(a) and type(a) is type(b):

@@ -474,7 +474,7 @@ def test_rare_large_rewards_raise_no_alarm_for_features() -> None:
         rng = np.random.default_rng(seed)
         x, paid = decaying(seed, 1)
         paid += 5000.0 * (rng.random(paid.shape) < 0.001)
-        alarms.append("tell more states apart" in fitted(Polynomial(1), (x, paid))[1])
+        alarms.append("distinguish more states" in fitted(Polynomial(1), (x, paid))[1])
     assert sum(alarms) <= 1
 
 

@@ -326,7 +326,7 @@ def test_few_trials_and_short_ones_are_said_to_tell_little() -> None:
     few = account(queue(8, 6.0, rng))
     assert any("not known whether the tail of 8 trials" in text for text in few.warnings)
     short = account(chain(np.full((2, 2), 0.5), np.array([0.0, 1]), np.ones(2) / 2, 99, 2, rng))
-    assert any("too short to tell" in text for text in short.warnings)
+    assert any("too short to show" in text for text in short.warnings)
 
 
 def test_explored_and_cut_transitions_do_not_spoil_right_values() -> None:

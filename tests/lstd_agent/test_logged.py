@@ -411,7 +411,7 @@ def put(i: Any, value: Any) -> Any:
         (
             changed(reward=lambda c: c.__setitem__(slice(None), np.append(np.nan, c[:-1]))),
             {},
-            "those on entering a row's observation.*Shift",
+            "paid on entering a row's observation.*Shift",
         ),
         (changed(reward=put(2, np.nan)), {}, "got nan at timestep 2 of trial 0"),
         (changed(t=lambda c: c.__setitem__(slice(None), 0)), {}, "leave none out"),

@@ -440,7 +440,7 @@ def test_crafted_counts_of_actions_are_refused(part: str, tmp_path: Path) -> Non
     agent = SeminormLSTDAgent(OneHot()).collect(env, POLICY, 50, 10, seed=0, explore=1)
     agent.save(path)
     resealed(path, changed(f"trials.taken.{part}", lambda a: -a))
-    with pytest.raises(InvalidInputError, match="no counts of 6 states and 2 actions"):
+    with pytest.raises(InvalidInputError, match="not of 6 states and 2 actions"):
         SeminormLSTDAgent.load(path)
 
 

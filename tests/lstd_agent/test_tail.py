@@ -51,7 +51,7 @@ def test_a_tail_that_hardly_moves_has_not_settled(t_max: int, counted: bool) -> 
 
 def test_a_tail_of_one_timestep_tells_nothing() -> None:
     states = drained(1, 0.1)
-    with pytest.warns(FitWarning, match="timesteps 1 to 1, is too short to tell"):
+    with pytest.warns(FitWarning, match="timesteps 1 to 1, is too short to show"):
         evaluated(states, -1.0 * states, counted=True).fit()
 
 
