@@ -77,7 +77,8 @@ def encoded_trials(
     first, t = np.cumsum(trials.lengths + 1) - trials.lengths - 1, np.arange(T + 1)
     # A trial that was cut short stays where it was last, and one that ended in its end.
     states = encoding.compact(flat)[first[:, None] + np.minimum(t, n[:, None])]
-    states[ended[:, None] & (t >= n[:, None])] = encoding.terminal
+    if ended.any():
+        states[ended[:, None] & (t >= n[:, None])] = encoding.terminal
     has = t[:-1] < n[:, None]
     is_kept = np.concatenate([np.arange(length) < T for length in trials.lengths])
 
