@@ -145,7 +145,7 @@ class DominantSolver:
         # The diagonal is 1, so this is the sum of k terms, |b| + |A| |x|.
         terms = np.abs(b) + 2.0 * np.abs(x) - self._A @ np.abs(x)
         k = np.diff(self._A.indptr)
-        return np.abs(residual) + _EPSILON * (1.0 + 0.5 * np.sqrt(k)) * terms
+        return np.asarray(np.abs(residual) + _EPSILON * (1.0 + 0.5 * np.sqrt(k)) * terms)
 
 
 def elimination_work(system: sparse.csc_array) -> float:
