@@ -52,9 +52,12 @@ class Diagnostics:
         Whether the standard error is too large for the value to be of use.
     misfits : list of Misfit
         Groups of starts whose values contradict returns, most significant first.
+    start_agrees, prefers_returns : bool
+        Whether values of starts agree with returns; and whether returns give the better difference
+        of starts.
     error_unknown : bool
         Whether the noise comes from few rare rewards, so that no misfit can be detected.
-    tail : TailCheck
+    settled, tail : bool, TailCheck
         Whether the tail has settled, and how much of the start's value may be missing.
     tail_rewards : tuple of float
         Mean rewards of the two halves of the tail, per unit of time.
@@ -76,6 +79,8 @@ class Diagnostics:
         Of each neighborhood.
     choice, features, others : Choice, FeatureSizes, tuple of str
         How the backup was chosen, how large features are, and further warnings.
+    warnings : list of str
+        What is wrong, with what to do; empty where nothing is known to be.
 
     Examples
     --------
@@ -164,7 +169,8 @@ class Diagnostics:
             yield (
                 f"the tail has not settled: observations still move in timesteps {half} to "
                 f"{stop - 1}, and have {tail.moving:.2g} standard deviations or more to go: "
-                "collect with a larger t_max; if time is among the observations, leave it out"
+                "collect with a larger t_max; if time itself is among the observations, leave it "
+                "out"
             )
         elif not tail.known:
             text = "" if self.n_checked >= FEWEST_TRIALS else f" of {self.n_checked} trials"
@@ -189,9 +195,9 @@ class Diagnostics:
         if last < min(FEW_SAMPLES, n) or middle < _FEW_IN_TAIL * n:
             enough = np.flatnonzero(self.trials_at >= n / 2)[-1]
             yield (
-                f"few trials determine the gain and later values: {last} of {n} have the last "
-                f"timestep, {t_max}, and {middle} have timestep {(t_max + 1) // 2}, where the tail "
-                f"begins: log longer trials, or choose t_max={enough}, which half of them reach"
+                f"{last} of {n} trials have the last timestep, {t_max}, and {middle} have timestep "
+                f"{(t_max + 1) // 2}, where the tail begins, so that few trials determine the gain "
+                f"and later values: log longer trials, or choose t_max={enough}, which half reach"
             )
         if self.ends > _ENDS:
             yield (

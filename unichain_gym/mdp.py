@@ -242,13 +242,11 @@ class TabularMDP:
         Parameters
         ----------
         criterion : {"gain", "bias", "blackwell", "discounted"}
-            In the long run. With durations "gain", the reward per unit of time, alone: the others
-            depend on more than the mean of a duration.
+            In the long run. With durations "gain", the reward per unit of time, alone.
         discount : float, optional
-            The discount γ: in [0, 1) for criterion "discounted", in [0, 1] for a horizon.
+            In [0, 1) for criterion "discounted", in [0, 1] for a horizon.
         horizon : int, optional
-            n, the number of steps, whatever time they take, whose total reward is to be the
-            largest, instead of a criterion.
+            The number of steps, instead of a criterion: their total reward is to be the largest.
         terminal : array_like, shape (S,), optional
             What it is worth to end in a state after the horizon; nothing by default.
         **options
@@ -332,8 +330,7 @@ class TabularMDP:
             "ass" action, state, next state, as in pymdptoolbox. With as many actions as states
             no check can tell them apart.
         allowed : array_like of bool, shape (S, A), optional
-            Which actions each state has; by default all. What P and R hold for the others,
-            such as rows of zeros or rewards of minus infinity, is not read.
+            Which actions each state has; by default all. Entries of others are not read.
         name, state_names, action_names, drop_below
             As for the class. The labels of pandas objects are names too.
 
@@ -368,12 +365,11 @@ class TabularMDP:
         ----------
         transitions : sequence of 5-tuples or 6-tuples, or table
             For every state at least one; a state lacks the actions that it is never listed with.
-            Of a table, such as a DataFrame, the columns state, action, next_state, probability
-            and reward are read. States may be given by their ``state_names``, and actions by
-            ``action_names``, which are by default those listed, as they first appear.
+            A table, such as a DataFrame, has columns state, action, next_state, probability and
+            reward. States and actions may be given by name; actions are named as listed if
+            ``action_names`` is left out.
         initial : array_like, shape (S,)
-            The initial distribution; its length is the number of states, and its labels, if it
-            is a pandas Series, are their names.
+            The initial distribution; the labels of a pandas Series are names of states.
         name, state_names, action_names, drop_below
             As for the class.
 

@@ -227,7 +227,15 @@ class CountRows:
 
     def pooled(self) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return visits, mean rewards and mean durations (S,) over all timesteps."""
-        return self._sums(0, self.t_max + 1, None, by_time=False)[:3]
+        S = self.n_states
+        visits = np.bincount(self._moves.place // S, self._moves.number, S).astype(np.float64)
+        paid, times = (
+            np.ones(S)
+            if each is None
+            else np.bincount(each.place, each.number, S) / np.where(visits > 0.0, visits, 1.0)
+            for each in (self._paid, self._times)
+        )
+        return visits, paid, times
 
     @cached_property
     def starts(self) -> IntArray:

@@ -62,7 +62,11 @@ class DominantSolver:
         self.system = system
         self._iterates = n > _MOST_FACTORED and elimination_work(system) > (_LOCAL * n) ** 2
         self._diagonal = system.diagonal()
-        self._A = sparse.csr_array(sparse.diags_array(1.0 / self._diagonal) @ system)
+
+    @cached_property
+    def _A(self) -> sparse.csr_array:
+        """D⁻¹ A, with a diagonal of ones."""
+        return sparse.csr_array(sparse.diags_array(1.0 / self._diagonal) @ self.system)
 
     def solve(self, right: FloatArray) -> FloatArray:
         """Return the solution for right-hand sides (n,) or (n, m).
@@ -141,7 +145,7 @@ class DominantSolver:
         # The diagonal is 1, so this is the sum of k terms, |b| + |A| |x|.
         terms = np.abs(b) + 2.0 * np.abs(x) - self._A @ np.abs(x)
         k = np.diff(self._A.indptr)
-        return np.abs(residual) + _EPSILON * (1.0 + 0.5 * np.sqrt(k)) * terms
+        return np.asarray(np.abs(residual) + _EPSILON * (1.0 + 0.5 * np.sqrt(k)) * terms)
 
 
 def elimination_work(system: sparse.csc_array) -> float:

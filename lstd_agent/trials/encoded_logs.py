@@ -77,7 +77,8 @@ def encoded_trials(
     # A trial that was cut short stays in its last state, and a terminated one in the terminal
     # state.
     states = encoding.compact(flat)[first[:, None] + np.minimum(t, n[:, None])]
-    states[ended[:, None] & (t >= n[:, None])] = encoding.terminal
+    if ended.any():
+        states[ended[:, None] & (t >= n[:, None])] = encoding.terminal
     has = t[:-1] < n[:, None]
     is_kept = np.concatenate([np.arange(length) < T for length in trials.lengths])
 

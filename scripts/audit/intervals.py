@@ -56,20 +56,15 @@ def tasks() -> Iterator[tuple[str, Any, Any, int, int, tuple[Any, Any]]]:
 def held(task: Task, seed: int) -> dict[str, bool]:
     """Return whether the interval of each answer that has an error holds the true one."""
     agent = fitted(task, seed)
-    compared = agent.compare(*task.sides, 0)
     reach = float(stdtrit(min(agent.n_batches, len(task.lengths)) - 1, 0.975))
     truth = task.truth(task.plan.model)
-    ranges = {
-        name: (getattr(agent, f"{name}_"), reach * getattr(agent, f"{name}_error_"))
-        for name in ("gain", "start_bias")
-        if hasattr(agent, f"{name}_error_")
+    low, high = agent.compare(*task.sides, 0).interval(0.95)
+    off = truth["gain"] - agent.gain_, truth["start_bias"] - agent.start_bias_
+    return {
+        "gain": bool(abs(off[0]) <= reach * agent.gain_error_),
+        "start_bias": bool(abs(off[1]) <= reach * agent.start_bias_error_),
+        "difference": bool(low <= truth["difference"] <= high),
     }
-    ranges["difference"] = compared.difference, reach * compared.standard_error
-    found = {name: abs(truth[name] - middle) <= half for name, (middle, half) in ranges.items()}
-    if (interval := getattr(compared, "interval", None)) is not None:
-        low, high = interval(0.95) if callable(interval) else interval
-        found["difference"] = low <= truth["difference"] <= high
-    return {name: bool(is_held) for name, is_held in found.items()}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

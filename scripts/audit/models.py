@@ -136,10 +136,11 @@ class Finite:
         seen = np.zeros((S, S), dtype=bool)
         seen[states[:, :-1][has] % S, states[:, 1:][has] % S] = True
         seen[~seen.any(axis=1)] = True  # nothing is known of a state that no trial left
-        copies = np.reshape(np.isin(np.arange(m * S), states[:, :-1][has]), (m, S))
+        copies = np.zeros((m, S), dtype=bool)
+        copies.flat[states[:, :-1][has]] = True
         copies[:, ~copies.any(axis=0)] = True
         P = np.where(np.tile(seen, (m, m)) & copies.ravel(), self.P, 0.0)
-        P = np.where(P.any(axis=1)[:, None], P, self.P)
+        P = np.where(P.any(axis=1, keepdims=True), P, self.P)
         begun = copies & np.isin(np.arange(S), states[:, 0] % S)
         start = np.where(begun.ravel(), self.start, 0.0)
         return replace(self, P=P / P.sum(axis=1, keepdims=True), start=start / start.sum())

@@ -70,8 +70,9 @@ def optimal(setting: Setting) -> Iterator[Row]:
                 continue  # an outcome table of 10 GB
             mdp, title = make(n), f"{name} of {n:,} states"
             chain = mdp.induce(np.ones(mdp.n_states, dtype=int))
-            # Policy iteration would take minutes where elimination fills in.
-            method = "modified_policy_iteration" if name == "sparse" else "policy_iteration"
+            # Their policy iteration would take minutes where elimination fills in.
+            large = name == "sparse" and n > 3_000
+            method = "modified_policy_iteration" if large else "policy_iteration"
             theirs = partial(quantecon_model(qe, mdp).solve, method=method)
             for criterion in ("gain", "discounted"):
                 of: Any = (criterion,) if criterion == "gain" else (criterion, DISCOUNT)
@@ -79,6 +80,8 @@ def optimal(setting: Setting) -> Iterator[Row]:
                 yield compare(what, partial(mdp.optimal_policy, *of), theirs, setting)
             if name != "sparse" or n <= 1_000:  # SuperLU takes minutes
                 yield compare(f"{title}: gain and bias, of splu", *of_chain(chain), setting)
+            if name != "grid" and n <= 1_000:  # a walk on a large grid mixes for minutes
+                yield compare(f"{title}: mixing time, of stepping", *of_mixing(chain), setting)
             path = qe.MarkovChain(sparse.csr_matrix(chain.transition_matrix))
             simulate = partial(path.simulate, N_STEPS + 1, init=0, random_state=0)
             what = f"{title}: a path of 10^5 steps, as a multiple of QuantEcon's"
@@ -111,3 +114,17 @@ def of_chain(chain: MarkovChain) -> tuple[Callable[[], object], Callable[[], obj
         return splu(sparse.csc_array(sparse.hstack([ones, A[:, 1:]]))).solve(r)
 
     return ours, solve
+
+
+def of_mixing(chain: MarkovChain) -> tuple[Callable[[], object], Callable[[], object]]:
+    """Return the work of finding the mixing time from state 0, by the package and by stepping."""
+    P, r, start = chain.transition_matrix, chain.reward, np.eye(chain.n_states)[0]
+    fresh = partial(MarkovChain, P, r, start)
+
+    def step() -> int:
+        p, t, backward, limit = start, 0, P.T.tocsr(), fresh().stationary_distribution
+        while 0.5 * np.abs(p - limit).sum() > 1e-10:
+            p, t = backward @ p, t + 1
+        return t
+
+    return lambda: fresh().mixing_time(), step

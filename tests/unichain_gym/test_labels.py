@@ -146,11 +146,11 @@ def test_sparse_rewards_are_those_of_their_dense_form() -> None:
         TabularMDP.from_arrays(P, [sparse.csr_array(R[0])], start, order="ass")
 
 
-@pytest.mark.parametrize("name", ["reward", "bias", "transition_matrix", "mdp", "color"])
-def test_a_chain_does_not_change(name: str) -> None:
+def test_a_chain_does_not_change() -> None:
     chain = make_mdp("h3").induce([0, 0, 0])
-    with pytest.raises(AttributeError, match=f"'{name}' of a chain cannot be set: .* Make another"):
-        setattr(chain, name, None)
+    for name in ("reward", "bias", "transition_matrix", "mdp", "color"):
+        with pytest.raises(AttributeError, match=f"'{name}' of a chain cannot be set. Make anoth"):
+            setattr(chain, name, None)
     with pytest.raises(AttributeError, match="cannot be deleted"):
         del chain.reward
 

@@ -116,13 +116,20 @@ def test_a_failed_save_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.Mo
 def test_the_draft_of_a_killed_process_is_removed_at_the_next_save(tmp_path: Path):
     """And nothing else is: not what a running process writes, nor what is of another file."""
     path, other = tmp_path / "mdp.npz", tmp_path / "other.npz"
-    writer = (
-        "import os; from pathlib import Path; from unichain_gym.storage import replacing\n"
-        "with replacing(Path({!r})) as file: file.write(b'half'); file.flush(); {}"
-    )
-    kill = "os.kill(os.getpid(), 9)"
-    for target in (path, path, other):
-        subprocess.run([sys.executable, "-c", writer.format(str(target), kill)], check=False)
+    code = """
+import os, sys
+from pathlib import Path
+from unichain_gym.storage import replacing
+for target in sys.argv[1:]:
+    process = os.fork()
+    if not process:
+        with replacing(Path(target)) as file:
+            file.write(b"half")
+            file.flush()
+            os.kill(os.getpid(), 9)
+    os.waitpid(process, 0)
+"""
+    subprocess.run([sys.executable, "-c", code, path, path, other], check=True)
     left_of_other = max(tmp_path.iterdir(), key=lambda draft: draft.stat().st_mtime_ns)
     assert len(list(tmp_path.iterdir())) == 2  # the second to write `path` removed the first's
     with replacing(path) as running:

@@ -126,7 +126,7 @@ def test_tables_that_are_malformed_are_refused(P: Any, message: str):
     env = Coin()
     env.P = P
     with pytest.raises(InvalidModelError, match=message):
-        TabularMDP.from_gymnasium(env, initial=[1.0])
+        TabularMDP.from_gymnasium(env, initial=np.eye(1, len(P))[0])
 
 
 def test_a_table_in_single_precision_is_normalized():
