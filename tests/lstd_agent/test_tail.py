@@ -80,7 +80,7 @@ def test_trials_with_different_gains_are_reported(counted: bool) -> None:
     states = rng.integers(2, size=(102, N_TRIALS))
     rewards = states + 2.0 * rng.integers(2, size=N_TRIALS)
     agent = evaluated(states, rewards, counted=counted)
-    with pytest.warns(FitWarning, match=r"mean rewards of their own.*no one gain"):
+    with pytest.warns(FitWarning, match=r"mean rewards of their own.*no single gain"):
         agent.fit()
     assert "OF THEIR OWN" in str(agent.diagnostics())
 
