@@ -475,7 +475,7 @@ def test_an_invalid_policy_to_evaluate_is_refused() -> None:
     with pytest.raises(NotFittedError, match="and there is one"):
         one.action_standard_errors(0, policy=TARGET)
     agent, x, policy = of_logs("vectors", *LOGGED)
-    with pytest.raises(NotFittedError, match="able to represent a constant"):
+    with pytest.raises(NotFittedError, match="must represent a constant"):
         agent.action_values(x, policy=policy, pair_features=lambda s, a: s + 1.0)
     space = Dict({"x": Box(0.0, 12.0, (1,), np.float32)})
     mixed = SeminormLSTDAgent(one_hot)
@@ -518,7 +518,7 @@ def test_actions_outside_the_space_are_refused() -> None:
 def test_continuous_actions_have_no_action_values() -> None:
     agent = SeminormLSTDAgent(RadialBasis.grid([-1, -1, -8], [1, 1, 8], 2))
     env = gym.make("Pendulum-v1")
-    with pytest.raises(InvalidInputError, match="action values are those of Discrete actions"):
+    with pytest.raises(InvalidInputError, match="action values need Discrete actions"):
         agent.collect(env, lambda x: np.zeros(1, np.float32), 2, 10, batched=False, explore=1)
 
 

@@ -375,19 +375,19 @@ def test_trials_with_and_without_durations_do_not_mix() -> None:
                 states if m is agent_of else np.eye(7)[states], rewards
             ),
         ):
-            with pytest.raises(InvalidInputError, match="durations and others without"):
+            with pytest.raises(InvalidInputError, match="durations and others do not"):
                 add()
         assert agent.n_trials == before
     agent = agent_of(*TRIALS)
-    with pytest.raises(InvalidInputError, match="durations and others without"):
+    with pytest.raises(InvalidInputError, match="durations and others do not"):
         agent.observe(0, 0, 1.0, 1)
     agent = SeminormLSTDAgent(np.eye(7))
     agent.observe(0, 0, 1.0, 1, duration=0.5)
-    with pytest.raises(InvalidInputError, match="durations and others without"):
+    with pytest.raises(InvalidInputError, match="durations and others do not"):
         agent.observe(1, 1, 1.0, 2)
     sums = agent_of(*TRIALS).counts
     wrong = TransitionCounts(7, 24, sums.transition_counts, sums.reward_sums)
-    with pytest.raises(InvalidInputError, match="durations and others without"):
+    with pytest.raises(InvalidInputError, match="durations and others do not"):
         sums + wrong
 
 

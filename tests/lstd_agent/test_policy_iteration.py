@@ -467,7 +467,7 @@ def test_bad_arguments_are_refused(options: dict[str, Any], message: str) -> Non
 def test_tasks_that_do_not_fit_are_refused() -> None:
     with pytest.raises(InvalidInputError, match="give features= of them"):
         PolicyIteration(Backlog(4), 20, 10)
-    with pytest.raises(InvalidInputError, match="those of Discrete actions"):
+    with pytest.raises(InvalidInputError, match="action values need Discrete actions"):
         PolicyIteration(gym.make("Pendulum-v1"), 20, 10, features=BUMPS)
     with pytest.raises(TerminationError, match="terminated"):
         PolicyIteration(gym.make("FrozenLake-v1"), 60, 5, seed=0).run(3)
