@@ -103,7 +103,7 @@ def test_a_start_with_a_hidden_season_is_reported() -> None:
     month = (np.arange(135)[:, None] + np.arange(240)) % 12
     season = month // 6
     agent = evaluated(season, 2.0 - 2.0 * season, counted=True)
-    with pytest.warns(FitWarning, match=r"value of start 0 is.*observations, that distinguish more"):
+    with pytest.warns(FitWarning, match=r"value of start 0 is.*that distinguish more states"):
         agent.fit()
 
 
