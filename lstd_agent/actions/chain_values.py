@@ -39,7 +39,7 @@ _ENOUGH = 100
 # Smaller numbers, relative to values, are rounding.
 _ROUNDING = 1e-9
 
-# Number of random directions of the noise, which replace all directions for more states than this.
+# With more states than this, errors are a mean over this many random directions of the noise.
 _MOST_STATES, _DIRECTIONS = 500, 400
 
 _CHUNK_SIZE = 2**21

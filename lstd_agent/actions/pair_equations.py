@@ -53,8 +53,7 @@ _CHUNK_SIZE = 2**21
 # Relative cutoffs of the size of features, and of their differences.
 _RCOND, _DIFFERENCES = 1e-5, 1e-10
 
-# Features can represent a constant if their fit to it has at least this share, which is then nearly
-# 1.
+# Features can represent a constant if their fit has at least this share of it.
 _CONSTANT = 1e-6
 
 N_SETTLED = 20_000

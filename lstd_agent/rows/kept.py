@@ -28,7 +28,7 @@ N_CANDIDATES = 200
 # About so many observations are processed at a time.
 _CHUNK = 8192
 
-# Up to so many features are reduced to coordinates, if these are far fewer.
+# At least this many features are reduced to coordinates, if these are far fewer.
 _MANY, _LARGEST_SHARE = 500, 0.7
 
 # Smaller singular values, relative to the largest, are then rounding.

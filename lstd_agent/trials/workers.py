@@ -109,7 +109,8 @@ def collect_shards(
         encoding.check_features(encoding.encode(as_batch(observation) if single else observation))
     source: EnvSource | EnvSpec = env
     if isinstance(env, str):
-        # A worker need not have registered the id; send the spec if it can be sent.
+        # A worker need not have registered the id: send the spec, unless its entry point is a
+        # function.
         spec = _find_spec(env)
         source = env if callable(spec.entry_point) else spec
     slim = recording.without_features()

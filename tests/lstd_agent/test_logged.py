@@ -156,7 +156,9 @@ def test_values_of_cut_trials_use_all_their_transitions(kind: str) -> None:
 
 @pytest.mark.filterwarnings("ignore::lstd_agent.errors.FitWarning")
 @pytest.mark.parametrize(("n_anchors", "max_bytes"), [(1, 2**30), (2, 250_000)])
-def test_one_hot_vectors_and_counts_give_the_same_values(n_anchors: Any, max_bytes: int) -> None:
+def test_one_hot_features_of_vectors_give_the_values_of_counts(
+    n_anchors: Any, max_bytes: int
+) -> None:
     states, rewards = cut(300, 30, seed=2)
     one_hot = lambda x: np.eye(6)[x[:, 0].astype(int)]  # noqa: E731
     anchors = {1: [0], 2: [0, 7], None: list(range(31))}[n_anchors]

@@ -261,7 +261,7 @@ def test_single_observations_of_several_parts_are_held_as_batches_of_them_are_en
             assert encoding.is_held(held, observation)
 
 
-def test_an_observation_of_another_type_is_refused_even_if_equal() -> None:
+def test_an_observation_outside_the_space_is_refused_even_if_equal() -> None:
     numbers = make_encoding(spaces.Tuple((spaces.Discrete(3), spaces.Discrete(2))), OneHot(), False)
     numbers.hold((2, 1))
     for other in ((2.0, 1), (3, 1), (2, 1, 0), 2):
