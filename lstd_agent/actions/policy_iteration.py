@@ -56,8 +56,8 @@ _OPTIONS = "t_max", "n_trials", "n_errors", "on_termination", "observations"
 _KINDS = SavedSearch, Iteration, CountedSamples, VectorSamples
 _MAKERS: Makers = {**MAKERS, **{kind: kind for kind in _KINDS}}
 
-# A vector environment made here runs at least this many trials at a time, since few copies are slow,
-# and in at most this many shards.
+# A vector environment made here runs at least this many trials at a time, since few copies are
+# slow, and in at most this many shards.
 _FEWEST_COPIES, _SHARDS = 1000, 20
 
 
