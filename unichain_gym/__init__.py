@@ -1,9 +1,9 @@
 """Unichain MDPs with exact answers, as a Gymnasium environment suite.
 
 Importing the package registers its environments. `make_mdp` makes one of its MDPs by mnemonic,
-`TabularMDP` one of your own, `attach_streams` puts transient states in front of it, and
-``mdp.induce(policy)`` is a `MarkovChain`, which knows everything exactly. `TabularEnv` and
-`TabularVectorEnv` step any `TabularMDP`. The other classes are what methods of these return.
+`TabularMDP` makes your own, `attach_streams` puts transient states in front of an MDP, and
+``mdp.induce(policy)`` is a `MarkovChain`, which computes exact answers. `TabularEnv` and
+`TabularVectorEnv` step any `TabularMDP`. The other classes are results of their methods.
 """
 
 from unichain_gym.chain import MarkovChain

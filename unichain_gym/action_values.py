@@ -1,4 +1,4 @@
-"""What actions are worth, given the values of states, and how far that sets states apart.
+"""Action values from state values, and the distances between states that they define.
 
 q(s, a) = r(s, a) + Σ_s' p(s'|s, a) v(s'),    d(s, s') = max_a |q(s, a) - q(s', a)|
 """
@@ -13,7 +13,7 @@ from unichain_gym.interface import OutcomeModel
 
 
 def action_values(mdp: OutcomeModel | None, following: FloatArray) -> FloatArray:
-    """Return q(s, a) of the values that follow, shape (S, A); NaN where there is no action."""
+    """Return q(s, a) for values v of next states, shape (S, A); NaN where the state lacks a."""
     if mdp is None:
         raise InvalidModelError(
             "action values need the MDP's actions, and this chain was made from a transition "

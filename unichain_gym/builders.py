@@ -1,4 +1,4 @@
-"""Lists of outcomes, from arrays and transitions to padded tables, and dense arrays of an MDP."""
+"""Outcome lists: read from arrays or transitions, padded into tables, or made dense."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LISTED = (
 
 @dataclass(frozen=True, eq=False)
 class Outcomes:
-    """A list of outcomes: one entry of each array an outcome, shape (n,).
+    """A list of n outcomes; each array has shape (n,).
 
     Probabilities may be of lower precision than double: see `unichain_gym.rounding`.
     """
@@ -43,7 +43,7 @@ class Outcomes:
     duration: FloatArray | None = None
 
     def describe(self, i: int) -> str:
-        """Return what to call outcome i in a message."""
+        """Return the name of outcome i for a message."""
         return f"state {self.state[i]}, action {self.action[i]}, to state {self.next_state[i]}"
 
 
@@ -63,9 +63,9 @@ def require_outcomes(outcomes: Outcomes, allowed: BoolArray, remedy: str) -> Non
 def pad_outcomes(outcomes: Outcomes) -> dict[str, Any]:
     """Gather a list of outcomes into the padded tables (S, A, K) of an MDP, by name.
 
-    Outcomes that share all but the probability merge; zero probabilities drop. Negative ones merge
-    among themselves alone, so that none hides in a sum. Padding stays in place (next state =
-    state) and is zero otherwise.
+    Outcomes that differ only in probability merge; zero probabilities drop. Negative probabilities
+    merge only with negative ones, so that no sum hides them. A padding entry has next state = state
+    and zeros elsewhere.
     """
     S, A = outcomes.n_states, outcomes.n_actions
     row = outcomes.state * A + outcomes.action
@@ -99,8 +99,8 @@ def read_arrays(
 ) -> tuple[Outcomes, Labels]:
     """Read P (S, A, S) or one sparse (S, S) per action, and R (S, A), (S, A, S) or (S,).
 
-    With order "ass" dense arrays of three dimensions are (A, S, S). R may be sparse, as P or of
-    shape (S, A), and so may durations. Entries of actions that are not allowed (S, A) are left out.
+    With order "ass" dense arrays of three dimensions are (A, S, S). R and durations may be sparse,
+    like P or of shape (S, A). Entries outside ``allowed`` (S, A) are ignored.
     """
     check_choice("order", order, ("sas", "ass"))
     axes = (0, 1, 2) if order == "sas" else (1, 0, 2)
@@ -126,7 +126,7 @@ def read_arrays(
     outcomes = replace(outcomes, reward=_read_values(R, "R", outcomes, order), duration=duration)
     remedy = "add them, or if the state lacks the action, mark it with allowed=, boolean, shape"
     require_outcomes(outcomes, has, f"{remedy} ({S}, {A})")
-    # A list of tables has an axis of its own, the outermost; one table is (S, A).
+    # A list of tables has an extra first axis; one table is (S, A).
     by_state = "state", "action"
     outer = by_state if order == "sas" else by_state[::-1]
     axes_of_R = outer if isinstance(R, list | tuple) else by_state
@@ -135,7 +135,7 @@ def read_arrays(
 
 
 def _read_values(values: Any, what: str, of: Outcomes, order: str) -> FloatArray:
-    """Return a number for each outcome, from an array or sparse matrices as R may be."""
+    """Return a number for each outcome, from an array or from sparse matrices like R."""
     S, A = of.n_states, of.n_actions
     matrices = _sparse_matrices(values, what)
     if matrices is not None:
@@ -166,7 +166,7 @@ def _read_values(values: Any, what: str, of: Outcomes, order: str) -> FloatArray
 
 
 def _sparse_matrices(values: Any, what: str) -> list[Any] | None:
-    """Return the matrices of a list that has a sparse one; None for anything else."""
+    """Return a list as matrices if one of its items is sparse; otherwise None."""
     if not isinstance(values, list | tuple) or not any(map(sparse.issparse, values)):
         return None
     return [
@@ -176,7 +176,7 @@ def _sparse_matrices(values: Any, what: str) -> list[Any] | None:
 
 
 def _read_sparse(matrices: list[Any]) -> tuple[Any, ...]:
-    """Return state, action, next state and probability of the entries of a matrix an action."""
+    """Return state, action, next state and probability of the entries of one matrix per action."""
     S = matrices[0].shape[0]
     for a, matrix in enumerate(matrices):
         if matrix.shape != (S, S):
@@ -201,7 +201,7 @@ def _read_sparse(matrices: list[Any]) -> tuple[Any, ...]:
 
 
 def _read_dense(P: Any, order: str) -> NDArray[np.floating[Any]]:
-    """Return P as an array with the axes of ``order``, or say which axes it seems to have."""
+    """Return P as an array, or raise an error that names the order that P seems to have."""
     dense = read_floats(P, "P, unless a list of one sparse matrix per action,")
     fits = {
         "sas": dense.ndim == 3 and dense.shape[0] == dense.shape[2],
@@ -221,7 +221,7 @@ def _read_dense(P: Any, order: str) -> NDArray[np.floating[Any]]:
             orders = " or ".join(["'sas'"] * (x == z) + ["'ass'"] * (y == z))
             if orders and sums_to_one(dense.sum(axis=axis, dtype=np.float64), z):
                 raise InvalidModelError(
-                    f"P sums to 1 over axis {axis} and not over the last, the next state's: pass "
+                    f"P sums to 1 over axis {axis}, but its last axis must be the next state: pass "
                     f"np.moveaxis(P, {axis}, 2), of order {orders}"
                 )
     return dense
@@ -233,9 +233,9 @@ def read_transitions(
     state_names: Sequence[str | int] | None,
     action_names: Sequence[str | int] | None,
 ) -> tuple[Outcomes, Sequence[str | int] | None]:
-    """Return outcomes and names of actions of a list or a table of transitions.
+    """Return the outcomes and the action names of a list or a table of transitions.
 
-    Actions that are text and not named are called what they are, as they first appear.
+    Without names, actions given as text are named in the order of first appearance.
     """
     state, action, successor, probability, reward, *rest = _read_columns(transitions)
     state, successor = (look_up(column, state_names, "state") for column in (state, successor))
@@ -286,15 +286,16 @@ def _read_columns(transitions: Any) -> list[NDArray[Any]]:
         raise InvalidModelError(f"{LISTED}; got an array of shape {table.shape}")
     if table.dtype.kind in "biufc":
         return list(table.T)
-    # Text among the numbers: column by column, each of its own kind.
+    # With text among the numbers, each column is read separately.
     return [np.array(column) for column in zip(*transitions, strict=True)]
 
 
 def dense_arrays(mdp: OutcomeModel) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return dense arrays of an MDP, as `TabularMDP.from_arrays` takes them.
 
-    To read them back, pass ``allowed=mdp.allowed_actions`` where states lack actions, and
-    ``durations=mdp.expected_duration``, which keeps all gains, where steps take time.
+    `TabularMDP.from_arrays` reads them back. It needs ``allowed=mdp.allowed_actions`` if states
+    lack actions, and ``durations=mdp.expected_duration`` if steps take time; all gains stay the
+    same.
 
     Parameters
     ----------

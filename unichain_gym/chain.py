@@ -1,7 +1,7 @@
-"""`MarkovChain`: what a policy induces, and every exact quantity of it.
+"""`MarkovChain`: a Markov chain with rewards, and its exact quantities.
 
-For transition matrix P and reward r, with P* = lim (1/n) Σ_{t<n} P^t, which exists for every
-chain, periodic or not, with transient states and with several recurrent classes:
+For transition matrix P and reward r, with P* = lim (1/n) Σ_{t<n} P^t, which exists for every finite
+chain:
 
     gain       g = P* r
     bias       b = Σ_t (P^t r - g), in the Cesàro sense:  (I - P) b = r - g,  P* b = 0
@@ -9,8 +9,8 @@ chain, periodic or not, with transient states and with several recurrent classes
 
 (Puterman, 1994, Markov Decision Processes, appendix A and chapter 8.)
 
-Everything is computed when first asked for, and kept, in read-only arrays. Nothing dense of shape
-(S, S) is formed unless it is asked for; `unichain_gym.linear` says how much work the rest takes.
+Every quantity is computed at first use and cached in read-only arrays. Only quantities of shape (S,
+S) form dense matrices; `unichain_gym.linear` describes the solvers.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from unichain_gym.structure import (
 from unichain_gym.summary import Classification, abbreviate, explain_classes, html_table
 from unichain_gym.trajectory import simulate
 
-_MOST_SHOWN = 10_000  # states of a chain whose classes a notebook shows unasked
+_MOST_SHOWN = 10_000  # states: a notebook shows the classes of a chain up to this size
 
 
 class MarkovChain:
@@ -55,28 +55,28 @@ class MarkovChain:
     Parameters
     ----------
     transition_matrix : array_like or sparse, shape (S, S)
-        P; each row sums to 1, as well as its precision allows. Kept as CSR in double.
+        P; each row sums to 1 within the rounding of its dtype. Stored as CSR in double precision.
     reward : array_like, shape (S,)
         r, the expected reward of a step from each state.
     initial_distribution : array_like, shape (S,)
         p^0.
     mdp, policy : TabularMDP and ndarray (S, A), optional
-        Where the chain comes from; needed by what compares or draws actions.
+        The source of the chain, for methods that compare or draw actions.
     state_names, drop_below : optional
-        As for `TabularMDP`; by default the names of the MDP, or 0 to S - 1.
+        As for `TabularMDP`; names default to the MDP's names, or to 0 to S - 1.
     durations : array_like, shape (S,), optional
         The expected time of a step from each state, at least 0; by default as in the MDP, or 1.
-        Gain, bias and variance are then per unit of time; all else counts steps.
+        With durations, gain, bias and variance are per unit of time; all other quantities count
+        steps.
 
     Raises
     ------
     InvalidModelError
-        If shapes disagree, a number is not finite or negative, a row does not sum to 1, no time
-        passes in a recurrent class, or names do not fit; in methods, if a state does not exist.
+        If a shape, number, row sum or name is invalid, or no time passes in a recurrent class; in
+        methods, if a state does not exist.
     MulticlassError, PeriodicChainError, ModelTooLargeError, ConvergenceError
-        In methods, for what several recurrent classes do not have in common, such as one gain; a
-        limit that a periodic chain lacks; dense arrays of more than 5,000 states; what no method
-        reaches.
+        In methods: if a quantity needs one recurrent class, or a limit that a periodic chain lacks,
+        or a dense array of more than 5,000 states, or if no solver meets its error bound.
 
     Attributes
     ----------
@@ -98,13 +98,11 @@ class MarkovChain:
 
     Examples
     --------
-    A machine breaks with probability 0.1, and is then mended with probability 0.5:
+    A machine breaks with probability 0.1; a broken machine is repaired with probability 0.5:
 
     >>> chain = MarkovChain([[0.9, 0.1], [0.5, 0.5]], [6.0, 0.0], initial_distribution=[0, 1])
     >>> round(chain.gain, 9)
-    5.0
-    >>> chain.relative_value(0).round(9).tolist()  # what being broken costs in all
-    [0.0, -10.0]
+    5.0 >>> chain.relative_value(0).round(9).tolist() # the total cost of being broken [0.0, -10.0]
     >>> chain.hitting_time(0).round(9).tolist()
     [0.0, 2.0]
     >>> chain.finite_horizon_value(2).round(9).tolist()
@@ -170,7 +168,7 @@ class MarkovChain:
         raise AttributeError(f"{name!r} of a chain cannot be deleted")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle what the chain was made of; all else is computed again when it is asked for."""
+        """Pickle the arguments of the chain; quantities are computed again at first use."""
         names = None if isinstance(self.state_names, range) else self.state_names
         kept: dict[str, Any] = {name: vars(self)[name] for name in ("mdp", "policy", "durations")}
         make = partial(type(self), **kept, state_names=names, drop_below=0.0)
@@ -180,7 +178,7 @@ class MarkovChain:
         return f"MarkovChain(n_states={self.n_states})"
 
     def _repr_html_(self) -> str | None:
-        """Return the table of classes for notebooks; None for a chain whose classes take long."""
+        """Return the table of classes for notebooks; None for a large chain."""
         if self.n_states > _MOST_SHOWN:
             return None
         return html_table(f"MarkovChain, {self.n_states} states", self.classify()._rows())
@@ -200,7 +198,7 @@ class MarkovChain:
 
     @cached_property
     def recurrent_classes(self) -> list[IntArray]:
-        """The recurrent classes, each a sorted array of states, in the order of the lowest."""
+        """The recurrent classes, each a sorted array of states, ordered by lowest state."""
         return [read_only(states) for states in self._structure.classes]
 
     @cached_property
@@ -215,15 +213,15 @@ class MarkovChain:
 
     @property
     def is_unichain(self) -> bool:
-        """Whether there is one recurrent class only."""
+        """Whether there is exactly one recurrent class."""
         return self._structure.n_classes == 1
 
     @cached_property
     def cyclic_classes(self) -> list[list[IntArray]]:
-        """For each recurrent class, its cyclic classes: as many as its period, in turn.
+        """The cyclic classes of each recurrent class, as many as its period, in cyclic order.
 
-        From each the chain goes to the next, and from the last to the first, which holds the
-        class's lowest state. (Kemeny & Snell, 1960, section 2.2.)
+        The chain moves from each cyclic class to the next. The first contains the lowest state of
+        the recurrent class. (Kemeny & Snell, 1960, section 2.2.)
         """
         of_class = cyclic_classes(self.transition_matrix, self._structure, self.class_periods)
         return [[read_only(states) for states in parts] for parts in of_class]
@@ -250,7 +248,7 @@ class MarkovChain:
 
     @cached_property
     def period(self) -> int:
-        """The least d > 0 for which P^{dt} converges: the least multiple of all periods."""
+        """The least d > 0 for which P^{dt} converges: the least common multiple of all periods."""
         return common_period(self.class_periods)
 
     def classify(self) -> Classification:
@@ -269,7 +267,7 @@ class MarkovChain:
 
     @property
     def solver_report(self) -> SolverReport:
-        """How stationary distribution and bias were computed, with error bounds; prints a table."""
+        """The methods and error bounds of stationary distribution and bias; prints a table."""
         if self.durations is None:
             return report_solution(self._limits, self.reward, self.bias)
         size = np.abs(self.reward) + np.abs(self._charge)
@@ -278,7 +276,7 @@ class MarkovChain:
     def reachable(self, from_: ArrayLike | None = None) -> MarkovChain:
         """Return the chain restricted to what a start can reach; see `TabularMDP.reachable`.
 
-        Its `mdp` has the same states, without the actions that lead out of them.
+        Its `mdp` has the same states; actions that lead out of them are removed.
         """
         P, initial, mdp = self.transition_matrix, self.initial_distribution, self.mdp
         states, start = restriction.reach(P, initial, from_, self.state_names)
@@ -297,14 +295,14 @@ class MarkovChain:
     def stationary_distribution(self) -> FloatArray:
         """p* = p^0 P*, shape (S,); p* P = p*.
 
-        With one recurrent class it does not depend on the start. `solver_report` bounds its
-        error: in all at most 1e-8, mostly far less, and often small relative to each entry.
+        With one recurrent class it does not depend on the start. `solver_report` bounds the sum of
+        the errors: at most 1e-8, usually far less.
         """
         return read_only(self._limits.distribution(self.initial_distribution))
 
     @cached_property
     def gain(self) -> float:
-        """The long-run average reward, g = p* r, with durations p* r / p* τ; of a unichain."""
+        """The long-run average reward of a unichain, g = p* r; with durations p* r / p* τ."""
         self._require_unichain("one gain", "gain_vector, shape (S,)")
         return float(self.stationary_distribution @ self.reward) / self.mean_duration
 
@@ -325,7 +323,7 @@ class MarkovChain:
 
     @cached_property
     def _action_charge(self) -> FloatArray:
-        """What the gain charges for the time of an action, Σ p τ g(s'), shape (S, A)."""
+        """The gain times the expected time of an action, Σ p τ g(s'), shape (S, A)."""
         assert self.mdp is not None
         assert self.mdp.durations is not None
         of_outcome = self.mdp.durations * self.gain_vector[self.mdp.next_state]
@@ -333,20 +331,20 @@ class MarkovChain:
 
     @cached_property
     def _charge(self) -> FloatArray:
-        """What the gain charges for the time of a step, g τ, shape (S,)."""
+        """The gain times the expected time of a step, g τ, shape (S,)."""
         assert self.durations is not None
         if self.is_unichain or self.mdp is None or self.policy is None:
             return self.gain_vector * self.durations
-        # Which class is ahead may go along with the time that the step takes.
+        # The time of a step may be correlated with the class that follows.
         return np.asarray(np.einsum("sa,sa->s", self.policy, self._action_charge))
 
     @cached_property
     def bias(self) -> FloatArray:
         """The total reward above the gain, b = D r, shape (S,); (I - P) b = r - g, P* b = 0.
 
-        The error is about 1e-16 of |r| times the largest entry of D, which is large for a chain
-        that mixes slowly; `solver_report` states the bound. With durations (I - P) b = r - g τ
-        and P* b = 0, where P* counts steps (Puterman, 1994, chapter 11).
+        The error is about 1e-16 |r| times the largest entry of D, which is large for a slowly
+        mixing chain; `solver_report` states a bound. With durations (I - P) b = r - g τ and P* b =
+        0, where P* counts steps (Puterman, 1994, chapter 11).
         """
         if self.durations is not None:
             values = self.reward - self._charge
@@ -372,8 +370,8 @@ class MarkovChain:
     def action_bias(self) -> FloatArray:
         """q(s, a) = r(s, a) + Σ_s' p(s'|s, a) (b(s') - g(s')), shape (S, A).
 
-        Averaged over the policy's actions it is the bias. NaN where the state lacks the action.
-        With durations g(s') is multiplied by the time that the step takes.
+        Its average over the policy's actions is the bias. NaN where the state lacks the action.
+        With durations, g(s') is multiplied by the time of the step.
         """
         if self.mdp is not None and self.mdp.durations is not None:
             return read_only(action_values(self.mdp, self.bias) - self._action_charge)
@@ -387,14 +385,14 @@ class MarkovChain:
     def asymptotic_variance(self, of: moments.RewardKind = "reward") -> float:
         """Return the asymptotic variance, lim Var(Σ_{t<n} R_t)/n.
 
-        The square root of it over n is the standard error of a mean reward over n steps, or with
-        durations over a time of n.
+        The standard error of a mean reward over n steps is √(variance/n); with durations, over n
+        units of time.
 
         Parameters
         ----------
         of : {"reward", "state_reward"}
-            Of the observed reward, which depends on the action and may depend on the next state,
-            or of the expected one, r(s_t). They are one for a chain made from a matrix.
+            Use the observed reward, which depends on the action and may depend on the next state,
+            or the expected reward r(s_t). Both agree for a chain made from a matrix.
 
         Returns
         -------
@@ -422,7 +420,7 @@ class MarkovChain:
     def kemeny_constant(self) -> float:
         """Σ_s' p*(s') h(s, s'), the same from every recurrent s; h(s, s') is the hitting time.
 
-        It is the trace of D over the recurrent states. h(s', s') counts as 0, not as a return.
+        It is the trace of D over the recurrent states; h(s', s') = 0.
         """
         self._require_unichain("a Kemeny constant", "recurrent_classes to look at each class alone")
         return float(self.deviation_matrix.diagonal()[self.recurrent_states].sum())
@@ -430,8 +428,8 @@ class MarkovChain:
     def discounted_value(self, discount: float) -> FloatArray:
         """Return v = (I - γP)^{-1} r for a discount γ.
 
-        Accurate up to γ = 1: it is computed as g/(1 - γ) plus a part that tends to b. With
-        durations each step is discounted once, whatever time it takes.
+        It is the sum of g/(1 - γ) and a part that tends to b, so it is accurate for γ close to 1.
+        With durations, each step is discounted once, for any duration.
 
         Parameters
         ----------
@@ -446,7 +444,7 @@ class MarkovChain:
         return self._limits.discounted(self.reward, discount)
 
     def bisimulation_distance(self, discount: float = 0.999) -> FloatArray:
-        """Return the paper's d_π, max_a |q(s, a) - q(s', a)|, q being discounted action values.
+        """Return the paper's d_π, max_a |q(s, a) - q(s', a)| for discounted action values q.
 
         Parameters
         ----------
@@ -460,7 +458,7 @@ class MarkovChain:
         Raises
         ------
         InvalidModelError
-            If states have different actions, between which there is no such distance.
+            If states have different actions.
         """
         require_dense("bisimulation_distance", self.n_states)
         following = discount * self.discounted_value(discount)
@@ -478,13 +476,13 @@ class MarkovChain:
 
     @cached_property
     def mean_absorption_time(self) -> FloatArray:
-        """Expected number of steps until a recurrent class is entered, shape (S,)."""
+        """Expected number of steps to enter a recurrent class, shape (S,)."""
         zeros = np.zeros(self.recurrent_states.size)
         return read_only(self._limits.carry(zeros, np.ones(self.transient_states.size)))
 
     @cached_property
     def absorption_time_variance(self) -> FloatArray:
-        """Variance of the steps until a recurrent class is entered, shape (S,).
+        """Variance of the number of steps to enter a recurrent class, shape (S,).
 
         (Kemeny & Snell, 1960, theorem 3.3.5.)
         """
@@ -495,7 +493,7 @@ class MarkovChain:
     def max_absorption_time(self, tol: float = 1e-8) -> int:
         """Return the first t with ‖P_TT^t‖_F ≤ tol, the paper's definition; 0 if T is empty.
 
-        Beyond 5,000 transient states there is `mean_absorption_time`.
+        For more than 5,000 transient states use `mean_absorption_time`.
 
         Parameters
         ----------
@@ -511,7 +509,7 @@ class MarkovChain:
     def mean_return_time(self) -> FloatArray:
         """Expected steps until each state is visited again, (S,): 1/p*(s); inf if transient."""
         times = np.full(self.n_states, np.inf)
-        with np.errstate(divide="ignore"):  # probabilities below the doubles
+        with np.errstate(divide="ignore"):  # probabilities may underflow to 0
             times[self.recurrent_states] = 1.0 / self._limits.stationary
         return read_only(times)
 
@@ -519,10 +517,10 @@ class MarkovChain:
     def expected_visits(self) -> FloatArray:
         """Expected number of visits of each state, Σ_t p^t(s), shape (S,).
 
-        It is infinite for recurrent states that the start can reach, 0 for those it cannot.
+        Infinite for recurrent states that the start can reach; 0 for states that it cannot reach.
         """
         visits = np.zeros(self.n_states)
-        # By what can be reached: a probability may be too small for a positive double.
+        # Reachability decides, since a positive probability may underflow to 0.
         visits[self._reached] = np.inf
         visits[self.transient_states] = self._limits.visits(self.initial_distribution)
         return read_only(visits)
@@ -539,22 +537,22 @@ class MarkovChain:
 
     @cached_property
     def spectral_gap(self) -> float:
-        """The absolute spectral gap, 1 - max |λ| over all eigenvalues λ of P but the 1 of P*.
+        """The absolute spectral gap, 1 - max |λ| over all eigenvalues λ of P - P*.
 
-        0 if a class is periodic, 1 if P^t is P* from some t on. Within a relative 1e-6. (Levin &
-        Peres, 2017, Markov Chains and Mixing Times, chapter 12.)
+        0 if a class is periodic, 1 if P^t = P* for some t. The relative error is below 1e-6. (Levin
+        & Peres, 2017, Markov Chains and Mixing Times, chapter 12.)
         """
         return spectrum.spectral_gap(self.transition_matrix, self._structure, self.class_periods)
 
     @property
     def relaxation_time(self) -> float:
-        """1/`spectral_gap`, the steps in which what decays falls to 1/e; inf if periodic."""
+        """1/`spectral_gap`, the steps in which deviations fall to 1/e; inf if periodic."""
         gap = self.spectral_gap
         return 1.0 / gap if gap > 0.0 else float("inf")
 
     @property
     def implied_timescale(self) -> float:
-        """-1/ln |λ| of the slowest eigenvalue that decays; inf if periodic (Prinz et al., 2011)."""
+        """-1/ln |λ| of the largest eigenvalue of P - P*; inf if periodic (Prinz et al., 2011)."""
         gap = self.spectral_gap
         return -1.0 / math.log1p(-gap) if 0.0 < gap < 1.0 else (0.0 if gap else float("inf"))
 
@@ -566,9 +564,9 @@ class MarkovChain:
         Parameters
         ----------
         tol : float
-            At least 3.6e-15, below which rounding of p* hides it, unless `averaged`.
+            At least 3.6e-15, since rounding of p* hides smaller distances; any if `averaged`.
         start : {"initial", "worst"}
-            From the initial distribution, or from the state that takes longest.
+            Start from the initial distribution, or from the slowest state.
         averaged : bool
             Use the average of p^0 … p^t, which converges for periodic chains too, as 1/t.
 
@@ -579,7 +577,7 @@ class MarkovChain:
         Raises
         ------
         PeriodicChainError, InvalidArgumentError
-            If p^t has no limit; for an unknown start, or a tolerance that rounding hides.
+            If p^t has no limit; if the start is unknown or the tolerance too small.
         """
         if isinstance(start, str) and start == "worst":
             self._require_unichain("a worst-case mixing time", "start='initial'")

@@ -1,6 +1,4 @@
-"""What environments are given and tell: modes, actions, options of `reset`, snapshots, near names.
-
-One environment and many that step together read all of it here.
+"""Checks that both environment classes share: modes, actions, reset options, snapshots.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ RENDER_METADATA: dict[str, Any] = {"render_modes": list(get_args(RenderMode)), "
 
 
 def read_settings(mdp: Any, render_mode: Any, info_level: Any) -> NDArray[np.int8] | None:
-    """Check what an environment is made of; return action masks (S, A), None if all are ones."""
+    """Check an environment's arguments; return action masks (S, A), None if all are ones."""
     check_mdp(mdp)
     if render_mode is not None:
         check_choice("render_mode", render_mode, get_args(RenderMode))
@@ -58,7 +56,7 @@ def read_actions(
 ) -> IntArray:
     """Return the actions of n environments as integers, or raise `InvalidArgumentError`.
 
-    An action that is ``ignored`` becomes one that the state has.
+    Each ``ignored`` action is replaced by an action that the state has.
     """
     given, shape = read_array(actions, "actions", InvalidArgumentError), states.shape
     if given.shape != shape or given.dtype.kind not in "iu":
@@ -67,7 +65,7 @@ def read_actions(
     chosen: IntArray = given.astype(np.int64, copy=False)
     if ignored is not None:
         chosen = np.where(ignored, 0 if masks is None else masks[states].argmax(axis=1), chosen)
-    # As unsigned numbers, negative actions are huge: one pass finds both kinds.
+    # As unsigned numbers, negative actions are huge, so one comparison finds both errors.
     if chosen.view(np.uint64).max() >= mdp.n_actions:
         i = int(np.argmax((chosen < 0) | (chosen >= mdp.n_actions)))
         raise InvalidArgumentError(
@@ -82,7 +80,7 @@ def read_actions(
 def refuse_unknown(
     error: type[UnichainError], owner: str, kind: str, given: Iterable[str], known: Sequence[str]
 ) -> None:
-    """Raise ``error`` for the first of the given names of arguments that is not known."""
+    """Raise ``error`` for the first given argument name that is not known."""
     for name in given:
         if name not in known:
             listed = ", ".join(known) or "none"
@@ -92,7 +90,7 @@ def refuse_unknown(
 
 
 def check_mdp(mdp: TabularMDP) -> TabularMDP:
-    """Return an MDP, or raise `InvalidArgumentError` if it is something else."""
+    """Return the MDP, or raise `InvalidArgumentError` if it is no `TabularMDP`."""
     if not isinstance(mdp, TabularMDP):
         raise InvalidArgumentError(f"needs a TabularMDP, such as make_mdp('h36c'); got {mdp!r}")
     return mdp
@@ -118,7 +116,7 @@ def draw_start(
     n: int,
     rng: np.random.Generator,
 ) -> IntArray:
-    """Return ``n`` start states: as ``options`` say, else drawn by ``thresholds``."""
+    """Return ``n`` start states, from ``options`` or else drawn by ``thresholds``."""
     if not {*options} <= {"state", "distribution"} or len(options) > 1:
         got = ", ".join(map(repr, options))
         raise InvalidArgumentError(
@@ -154,7 +152,7 @@ def read_snapshot(
 ) -> tuple[IntArray | None, IntArray]:
     """Return states and timesteps of a snapshot, or raise `InvalidArgumentError`.
 
-    Its ``shape`` is (), of one environment, or (n,); ``further`` names what else it must hold.
+    ``shape`` is () for one environment, or (n,); ``further`` names other required entries.
     """
     is_one = "a snapshot is what get_state() returns"
     if not isinstance(snapshot, Mapping):

@@ -1,9 +1,8 @@
 """Recurrent cores by letter: the small MDPs that streams of transient states feed into.
 
-A core is a file with the numbers of its source on top, an `IntEnum` of its actions, the function
-that builds it, and a `Core`, which describes it; `CORES` holds them all. Whatever the
-(deterministic, stationary) policy, each has one recurrent class; of the random core ``g`` that
-holds for the default arguments and is not promised for others.
+Each file has the constants of its source, an `IntEnum` of actions, a function that builds the core,
+and a `Core` that describes it; `CORES` lists all cores. Every deterministic stationary policy has
+one recurrent class; for the random core ``g`` this holds for the default arguments only.
 """
 
 from unichain_gym.cores.absorbing_state import ABSORBING_STATE, IdleAction, absorbing_state

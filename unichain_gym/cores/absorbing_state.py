@@ -1,4 +1,4 @@
-"""Core ``x``: one absorbing state that pays nothing, which is the end of an episodic task."""
+"""Core ``x``: one absorbing state with reward 0, the end of an episodic task."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ABSORBING_STATE = Core(
     build=absorbing_state,
     actions=IdleAction,
     description=(
-        "The end of an episodic task, written as a state that is never left and pays nothing. "
+        "The end of an episodic task: an absorbing state with reward 0. "
         "Only the streams before it matter."
     ),
     observations="The one state, 0.",

@@ -34,7 +34,7 @@ def access_control(
     free_prob : float
         Probability in (0, 1] that a busy server becomes free during a step.
     priorities : sequence of float
-        What the kinds of customers pay.
+        The payment of each kind of customer.
     """
     require_integers(InvalidModelError, n_servers=n_servers)
     if n_servers < 1 or not 0.0 < free_prob <= 1.0 or len(priorities) < 1:
@@ -68,16 +68,16 @@ ACCESS_CONTROL = Core(
     actions=QueueAction,
     description=(
         f"{N_SERVERS} servers. At each step one customer asks for a server. To accept it pays its "
-        "priority and occupies a server, to reject it turns it away; without a free server it is "
-        "turned away in any case. Then every busy server, the one just taken included, becomes "
+        "priority and occupies a server; a rejected customer leaves. Without a free server every "
+        "customer is rejected. Then every busy server, including a newly taken one, becomes "
         f"free with probability {FREE_PROB}, and the next customer's priority, "
         f"{', '.join(f'{p:g}' for p in PRIORITIES)}, is drawn uniformly."
     ),
     observations=(
         f"{len(PRIORITIES)} times the number of free servers, plus the place of the waiting "
-        "customer's priority, from 0. State 0, which streams run into, is a full house."
+        "customer's priority, from 0. Streams enter state 0: all servers are busy."
     ),
-    rewards="Accepting pays the customer's priority if a server is free; all else pays 0.",
+    rewards="Accepting pays the customer's priority if a server is free; otherwise 0.",
     references=(
         "R. Sutton and A. Barto. Reinforcement learning: an introduction, 2nd ed. MIT Press, 2018.",
     ),

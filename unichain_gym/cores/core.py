@@ -1,4 +1,4 @@
-"""`Core`: what there is to know about one recurrent core, for programs and for readers."""
+"""`Core`: the builder and the description of one recurrent core."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from unichain_gym.mdp import TabularMDP
 
 
 class Argument(NamedTuple):
-    """An option of a core: its value if it is left out, and what it is in words."""
+    """An option of a core: its default and its meaning in words."""
 
     default: Any
     meaning: str
@@ -28,20 +28,19 @@ class Core:
     Parameters
     ----------
     letter, name : str
-        What its mnemonics begin with, and what the problem is called.
+        The first letter of its mnemonics, and the name of the problem.
     build : callable
-        Returns the core; its parameters are the core's options.
+        The function that returns the core; its parameters are the core's options.
     actions : type of IntEnum, optional
-        The names of the actions; None if they have none.
+        The names of the actions; None for actions without names.
     description, observations, rewards : str
-        The problem and its dynamics, what the number of a state means, and what is paid when, in
-        Markdown.
+        The dynamics, the meaning of state numbers, and the rewards, in Markdown.
     references : tuple of str
-        Where the problem and its numbers come from.
+        Sources of the problem and its numbers.
     mnemonics : tuple of str
-        Those that have an environment id of their own.
+        The mnemonics with a registered id.
     state_names : tuple of str
-        Names of the states under default options; empty if they have none.
+        Names of the states under default options; empty for states without names.
     """
 
     letter: str
@@ -66,7 +65,7 @@ class Core:
 
     @property
     def arguments(self) -> Mapping[str, Argument]:
-        """The core's options by name, as the builder's signature and docstring give them."""
+        """The core's options by name, read from the builder's signature and docstring."""
         doc = inspect.getdoc(self.build) or ""
         section = re.search(r"^Parameters\n-+\n(.*?)(?=^\w+\n-+$|\Z)", doc, re.M | re.S)
         entries = re.findall(

@@ -54,11 +54,11 @@ GARNET = Core(
     actions=None,
     description=(
         "A random MDP. Each state and action leads to a few distinct successors, drawn uniformly, "
-        "with the probabilities into which uniform points cut the unit interval. The same seed in "
-        "``core_options`` gives the same MDP. That every policy has one recurrent class holds for "
-        "the default arguments and is not promised for others."
+        "with probabilities from uniform cuts of the unit interval. The same seed in "
+        "``core_options`` gives the same MDP. Every policy has one recurrent class for "
+        "the default arguments; other arguments may give several."
     ),
-    observations="The state, from 0; it means nothing more.",
+    observations="The state, from 0.",
     rewards="A standard normal draw for each outcome, fixed with the rest of the model.",
     references=(
         "T. Archibald, K. McKinnon and L. Thomas. On the generation of Markov decision "

@@ -1,7 +1,7 @@
 """Core ``m``: when to replace a machine that deteriorates.
 
-The kind of problem is Puterman's (1994); the numbers are the prototype example of Hillier &
-Lieberman, chapter on Markov decision processes, which publishes what each policy costs.
+The problem is described by Puterman (1994). The numbers, with the cost of each policy, are the
+prototype example in the chapter on Markov decision processes of Hillier & Lieberman.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from unichain_gym.cores.core import Core
 from unichain_gym.mdp import TabularMDP
 
 STATES = ("good as new", "minor wear", "major wear", "inoperable")
-WEAR = np.array([[0, 14, 1, 1], [0, 12, 2, 2], [0, 0, 8, 8]]) / 16  # of a machine that is kept
+WEAR = np.array([[0, 14, 1, 1], [0, 12, 2, 2], [0, 0, 8, 8]]) / 16  # under the action keep
 # Thousands a week, by state and action: running in wear 0, 1 or 2, an overhaul, a replacement.
 COST = np.array([[0, 0, 0], [1, 1, 6], [3, 4, 6], [6, 6, 6]])
 
@@ -40,9 +40,9 @@ MACHINE_REPLACEMENT = Core(
     actions=MachineAction,
     description=(
         "A machine wears out. Each week it is kept running, overhauled (back to minor wear) or "
-        "replaced (back to good as new). An overhaul is for major wear only, a new machine "
-        "cannot be replaced, and an inoperable one must be: there, any action does what is left "
-        "to do (keep, keep, replace)."
+        "replaced (back to good as new). Only major wear allows an overhaul, a new machine "
+        "cannot be replaced, and an inoperable one must be: other actions have the allowed effect "
+        "(keep, keep, replace)."
     ),
     observations=", ".join(f"{s}: {name}" for s, name in enumerate(STATES)) + ".",
     rewards=(

@@ -30,13 +30,13 @@ def queue_admission(
     Parameters
     ----------
     capacity : int
-        The most customers that there may be, at least 1.
+        The maximum number of customers, at least 1.
     arrival_rate, service_rate : float
-        Customers a unit of time, above 0.
+        Customers per unit of time, above 0.
     fee : float
-        What a customer who is admitted pays.
+        The payment of an admitted customer.
     holding_cost : float
-        What a customer costs in a unit of time.
+        The cost of a customer per unit of time.
     """
     require_integers(InvalidModelError, capacity=capacity)
     arrive = read_number("arrival_rate", arrival_rate)
@@ -67,13 +67,13 @@ QUEUE_ADMISSION = Core(
     description=(
         f"Customers arrive at rate {ARRIVAL_RATE:g} and are served one by one at rate "
         f"{SERVICE_RATE:g}. A step lasts until the next event, an arrival or the end of a service; "
-        "the action says whether the next arrival is admitted. If "
-        f"{CAPACITY} customers are there, it is turned away in any case. The model has the mean "
+        "the action admits or rejects the next arrival. If "
+        f"{CAPACITY} customers are present, it is rejected in any case. The model has the mean "
         "time until the next event as duration of a step, so that gains are per unit of time."
     ),
-    observations="How many customers there are.",
+    observations="The number of customers.",
     rewards=(
-        f"A customer who is admitted pays {FEE:g}; each who is there costs {HOLDING_COST:g} in a "
+        f"An admitted customer pays {FEE:g}; each customer present costs {HOLDING_COST:g} per "
         "unit of time."
     ),
     references=(

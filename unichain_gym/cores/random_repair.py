@@ -1,7 +1,7 @@
 """Core ``f``: a machine that fails and is repaired in random time.
 
-A renewal-reward process under each policy (Ross 1970, Barlow & Proschan 1965); the numbers are
-our own.
+Each policy induces a renewal-reward process (Ross 1970, Barlow & Proschan 1965); the numbers are
+chosen here.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from unichain_gym.cores.core import Core
 from unichain_gym.mdp import TabularMDP
 
 STATES = ("good as new", "worn", "failed")
-# Of each state and action: next state, probability, reward, days.
+# For each state and action: next state, probability, reward, days.
 OUTCOMES = {
     (0, 0): [(1, 0.8, 100.0, 10.0), (2, 0.2, 50.0, 5.0)],
     (0, 1): [(0, 1.0, -5.0, 1.0)],
@@ -39,7 +39,7 @@ RANDOM_REPAIR = Core(
     build=random_repair,
     actions=RepairAction,
     description=(
-        "A machine runs (own) until it is worn or fails, or is serviced (contractor) for a day and "
+        "A machine runs (own) until it is worn or fails, or a service (contractor) takes a day and "
         "is good as new. A failed one is repaired in 2, 4 or 10 days with probability .5, .3 and "
         ".2 (own), or in one day (contractor). Steps take time: gains are per day."
     ),

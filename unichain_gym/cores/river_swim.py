@@ -1,7 +1,6 @@
 """Core ``r``: RiverSwim, a swim against the current to a distant reward.
 
-The task is that of Strehl & Littman (2008); the numbers, the usual ones, are those of Osband,
-Russo & Van Roy (2013).
+The task comes from Strehl & Littman (2008), the numbers from Osband, Russo & Van Roy (2013).
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from unichain_gym.mdp import TabularMDP
 from unichain_gym.outcomes import require_integers
 
 N_STATES = 6
-UP, DOWN = 0.35, 0.05  # of swimming right; else the swimmer stays
+UP, DOWN = 0.35, 0.05  # probabilities of swimming right; otherwise the swimmer stays
 UP_AT_START, DOWN_AT_END = 0.6, 0.4
 REWARD_AT_START, REWARD_AT_END = 0.005, 1.0
 
@@ -61,7 +60,7 @@ RIVER_SWIM = Core(
     observations="The place in the river, from 0; the last is farthest against the current.",
     rewards=(
         f"Left pays {REWARD_AT_START} in the first state, right {REWARD_AT_END:g} in the last; "
-        "all else 0."
+        "all other rewards are 0."
     ),
     references=(
         "A. Strehl and M. Littman. An analysis of model-based interval estimation for Markov "

@@ -40,7 +40,7 @@ STRENS_CHAIN = Core(
     description=(
         f"A chain of {N_STATES} states. Going forward moves one state on, and stays in the last "
         "one; going back returns to the first. With probability "
-        f"{SLIP} an action slips and does what the other one does."
+        f"{SLIP} an action slips and has the effect of the other action."
     ),
     observations="The place in the chain, from 0.",
     rewards=(

@@ -9,7 +9,7 @@ import numpy as np
 from unichain_gym.cores.core import Core
 from unichain_gym.mdp import TabularMDP
 
-# Howard's first two actions in each town; the rewards are expected ones.
+# Howard's first two actions in each town, with expected rewards.
 P = [
     [[0.5, 0.25, 0.25], [0.0625, 0.75, 0.1875]],
     [[0.5, 0.0, 0.5], [0.0625, 0.875, 0.0625]],
@@ -32,7 +32,7 @@ TAXICAB = Core(
     actions=TaxicabAction,
     description=(
         "A taxicab driver serves three towns. In each, the driver cruises or drives to the "
-        "nearest stand; that decides where the next passengers want to go and what they pay."
+        "nearest stand. The choice decides the passengers' destination and fare."
     ),
     observations="The town: 0, 1 or 2.",
     rewards="The expected fare in the town with the action, from 2.75 to 16.",
