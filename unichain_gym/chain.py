@@ -274,7 +274,7 @@ class MarkovChain:
         return report_solution(self._limits, self.reward - self._charge, self.bias, size)
 
     def reachable(self, from_: ArrayLike | None = None) -> MarkovChain:
-        """Return the chain restricted to what a start can reach; see `TabularMDP.reachable`.
+        """Return the chain on the states that a start can reach; see `TabularMDP.reachable`.
 
         Its `mdp` has the same states; actions that lead out of them are removed.
         """

@@ -1,5 +1,4 @@
-"""Checks that both environment classes share: modes, actions, reset options, snapshots.
-"""
+"""Checks that both environment classes share: modes, actions, reset options, snapshots."""
 
 from __future__ import annotations
 

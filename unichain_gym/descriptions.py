@@ -1,7 +1,7 @@
-"""What the environments are, in words: Gymnasium's headings, filled from the cores.
+"""Descriptions of the environments under Gymnasium's headings, filled from the cores.
 
-`describe_core` is the page of one core's environments, `describe_suite` that of all of them,
-which is the docstring of `UnichainEnv`.
+`describe_core` writes the page of one core's environments, `describe_suite` the docstring of
+`UnichainEnv`.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ import numpy as np
 from unichain_gym.cores import CORES, Core
 from unichain_gym.mdp import TabularMDP
 
-MOST_ROWS = 20  # pairs of state and action that a table still shows well
+MOST_ROWS = 20  # pairs of state and action in a table
 
 STREAMS = """\
 A mnemonic such as ``h36c`` is the letter of a recurrent core, the number of states, and a letter
 for the number of streams (none: one, ``b``: two, ``c``: three, …). The transient states divide
 evenly among the streams and are numbered first, stream after stream, the farthest from the core
-first; the core's states come last. Every stream enters the core at the core's first state (see
+first; the core's states come last. Every stream enters the core at its first state (see
 ``entry_state``).
 
 In a transient state, action a advances by one state with probability ``advance_probs[a]`` and
-stays where it is otherwise; a step there takes the time 1. With two actions these are 0.3 and
-0.6; with more, they are evenly spaced between."""
+otherwise stays; the step takes the time 1. These probabilities are evenly spaced from 0.3 to 0.6:
+with two actions, 0.3 and 0.6."""
 
 STARTING_STATE = """\
-Uniform over the transient states; over all states if there are none.
+Uniform over the transient states, or over all states without transient ones.
 ``reset(options={"state": s})`` and ``reset(options={"distribution": p})`` start elsewhere."""
 
 STREAM_REWARDS = """\
-In a transient state, action a pays ``stream_rewards[a]`` whatever its outcome: 0 and 1 with two
-actions, evenly spaced from 0 to 1 with more."""
+In a transient state, action a pays ``stream_rewards[a]`` for every outcome. These rewards are
+evenly spaced from 0 to 1: with two actions, 0 and 1."""
 
 EPISODE_END = """\
 None: the task continues and ``terminated`` and ``truncated`` are always False. Pass
@@ -42,19 +42,19 @@ length; ``make_vec`` takes ``autoreset_mode`` too."""
 
 INFORMATION = """\
 ``info`` is empty unless ``info_level="full"``: then it holds ``"timestep"`` (0 at reset) and
-``"state_class"``, "transient" or "recurrent" under policies that take every action. Where steps
-take time, ``info["duration"]`` of ``step`` is that of the step.
+``"state_class"``, "transient" or "recurrent" under policies that take every action. If steps take
+time, ``step`` returns the duration of the step in ``info["duration"]``.
 
-Where a state of the model lacks an action, ``info["action_mask"]`` (int8, an entry an action) is
-1 for those that the current state has, and ``step`` refuses the others. Every state of the
-suite's own models has all actions: there the mask is left out, since it would be all ones."""
+If a state of the model lacks an action, ``info["action_mask"]`` (int8, one entry per action) is 1
+for the actions of the current state, and ``step`` refuses the others. In the suite's own models
+every state has all actions, so ``info`` has no mask."""
 
 ARGUMENTS = {
     "mnemonic": "as above. The ids ``Unichain-<mnemonic>-v0`` set it.",
-    "advance_probs": "a number for each action, or a list of those for each stream.",
+    "advance_probs": "a number for each action, or such a list for each stream.",
     "stream_rewards": "likewise.",
     "entry_state": "the core's state, from 0, that streams enter, or one for each stream.",
-    "core_options": "a dict of the core's own numbers.",
+    "core_options": "a dict of the core's options.",
     "render_mode": '"rgb_array" or "ansi"; with pygame installed, Gymnasium shows the pictures '
     'of "rgb_array" in a window for "human" (``gymnasium.make`` only).',
     "info_level": '"minimal" or "full".',
@@ -67,7 +67,7 @@ PAPER = (
 
 
 def describe_suite() -> str:
-    """Return what all environments share, with each core in brief, in Markdown."""
+    """Return the description of all environments, each core in brief, in Markdown."""
     cores = CORES.values()
     counts = ", ".join(f"{core().n_actions} for ``{core.letter}``" for core in cores)
     about = "\n\n".join(
@@ -110,8 +110,8 @@ def describe_core(core: Core) -> str:
 def outcome_table(mdp: TabularMDP) -> str:
     """Return the outcomes of an MDP as a Markdown table: a row for each state and its actions.
 
-    The last cell has the reward if all outcomes share it; else each has its own in parentheses,
-    with its time where steps take time.
+    The last cell has the reward if all outcomes share it. Otherwise each outcome has its reward in
+    parentheses, with its duration if steps take time.
     """
     timed = mdp.durations is not None
     said = "reward, time" if timed else "reward"

@@ -1,10 +1,10 @@
 """Pictures of MDPs and chains, in the manner of the paper's figure ``unichain_generic``.
 
-Transient states are green circles, recurrent ones gray; dashes mark the recurrent states and what
-leaves them. Each action has a color, and an edge is the stronger the more probable it is. Where
-next states are many, only the probable ones are drawn, and the title says which. An edge shows the
-time that its step takes, unless it is 1 or edges are many. matplotlib, the extra ``plot``, is
-imported when something is drawn, and used without a display or pyplot's global state.
+Transient states are green circles, recurrent ones gray; dashes mark recurrent states and
+transitions from them. Each action has a color, and more probable edges are more opaque. A model
+with many next states shows only the probable transitions, and the title gives the limit. An edge
+shows the duration of its step, unless it is 1 or the edges are many. matplotlib, the extra
+``plot``, is imported at the first picture; neither a display nor pyplot's global state is needed.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ DPI = 100
 MARGIN = 2.4 * NODE_RADIUS  # a state and its loop
 TITLE_INCHES = 0.4
 COLOR_BAR_INCHES = 1.25
-LEGEND_INCHES = 0.22  # a line
-# More next states than this, on average over states and actions, are not all drawn.
+LEGEND_INCHES = 0.22  # per line
+# With more next states per state and action on average, only probable transitions are drawn.
 MOST_SUCCESSORS = 8
 MOST_TIMED = 40  # edges whose durations can be read
 SHARES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
@@ -52,7 +52,7 @@ SHOWN_PROBABILITIES = (1.0, 0.5, 0.1)
 
 @dataclass(frozen=True, eq=False)
 class Diagram:
-    """What is drawn: states at their places and transitions, each array (n,), under a title."""
+    """The contents of a picture: places of states, transitions as arrays (n,), and a title."""
 
     name: str
     layout: Layout
@@ -104,8 +104,8 @@ class Diagram:
     def above(self, share: float | None) -> Diagram:
         """Return the diagram of the transitions of at least this probability.
 
-        By default all, or so few that they can be told apart. The likeliest transition of each
-        state and action stays in any case.
+        By default all, or in a dense model only few. The likeliest transition of each state and
+        action always stays.
         """
         row = self.before * len(self.action_names) + self.action
         n_rows = np.unique(row).size
@@ -155,8 +155,8 @@ def draw_mdp(
     value_label : str
         What the color bar calls the values.
     above : float, optional
-        The smallest probability of a transition that is drawn, besides the likeliest of each
-        state and action. By default 0, or where next states are many, what leaves few.
+        The smallest probability of a transition that is drawn, besides the likeliest of each state
+        and action. By default 0, or in a dense model a limit that leaves few.
     state, action : int, optional
         Mark this state as the current one, in the color of the last action.
     ax : matplotlib Axes, optional
@@ -314,7 +314,7 @@ def _draw_states(diagram: Diagram, ax: Axes, values: ArrayLike | None, value_lab
 
 
 def _mark_state(diagram: Diagram, ax: Axes, state: int, action: int | None) -> list[Any]:
-    """Ring the current state in the color of the last action, say both, and return the artists."""
+    """Ring the current state in the color of the last action; return the artists."""
     from matplotlib.patches import Circle
 
     _check_member("state", state, diagram.layout.is_recurrent.size)
@@ -358,7 +358,7 @@ def _colors_of(action: IntArray) -> FloatArray:
 
 
 def _draw_legend(names: Sequence[str], ax: Axes, strength: float, *, with_colors: bool) -> None:
-    """Say what colors, dashes and opacity mean; state colors only if they are the classes'."""
+    """Explain colors, dashes and opacity; ``with_colors`` explains the class colors of states."""
     from matplotlib.legend_handler import HandlerTuple
     from matplotlib.lines import Line2D
 
@@ -385,14 +385,14 @@ def _draw_legend(names: Sequence[str], ax: Axes, strength: float, *, with_colors
 def render_state(
     mdp: OutcomeModel, mode: str, state: int, action: int | None, reward: float | None
 ) -> NDArray[np.uint8] | str:
-    """Return what `render` of an environment returns in a mode of its ``render_modes``."""
+    """Return the result of an environment's `render` in one of its ``render_modes``."""
     if mode == "ansi":
         return render_ansi(mdp, state, action, reward)
     return render_rgb(mdp, state, action)
 
 
 def render_ansi(mdp: OutcomeModel, state: int, action: int | None, reward: float | None) -> str:
-    """Return one line: state and its class, and what the last step did, if there was one."""
+    """Return one line: the state, its class, and the last action and reward, if any."""
     _check_member("state", state, mdp.n_states)
     line = f"{mdp.name}: state {state} of {mdp.n_states} ({mdp.state_classes[state]})"
     if action is not None:
@@ -404,7 +404,7 @@ def render_ansi(mdp: OutcomeModel, state: int, action: int | None, reward: float
 def render_rgb(mdp: OutcomeModel, state: int, action: int | None = None) -> NDArray[np.uint8]:
     """Return the picture of an MDP in a state after an action, shape (height, width, 3).
 
-    All pictures of one MDP have one size, and take a few milliseconds after the first.
+    All pictures of one MDP have one size. Pictures after the first take a few milliseconds.
     """
     diagram, ax, canvas, background = _draw_once(mdp)
     canvas.restore_region(background)
@@ -416,7 +416,7 @@ def render_rgb(mdp: OutcomeModel, state: int, action: int | None = None) -> NDAr
 
 @lru_cache(maxsize=8)
 def _draw_once(mdp: OutcomeModel) -> tuple[Diagram, Any, Any, Any]:
-    """Return diagram, axes, canvas and background, on which a marker moves, of an MDP."""
+    """Return an MDP's diagram, axes, canvas and background without the marker."""
     diagram = Diagram.of_mdp(mdp).above(None)
     ax = _make_axes(diagram)
     canvas = cast(Any, ax.figure.canvas)  # matplotlib leaves Agg's untyped

@@ -4,14 +4,13 @@ The systems of a Markov chain have matrices
 
     A = diag(N 1 + e) - N,    N ≥ 0 without diagonal, e ≥ 0,
 
-where N holds the transitions among some states and e the probability of leaving them. In
-Gaussian elimination the off-diagonal entries only grow in size, and the pivot of state k is the
-sum of its remaining entries and of its exit. So nothing is subtracted, and every entry of the
-factors has a small relative error, however close to decomposable the chain is (O'Cinneide, 1993,
-Numer. Math. 65).
+where N holds the transitions among some states and e the probability of leaving them. In Gaussian
+elimination the off-diagonal entries only grow in size, and the pivot of state k is the sum of its
+remaining entries and its exit. No step subtracts, so every entry of the factors has a small
+relative error, even for nearly decomposable chains (O'Cinneide, 1993, Numer. Math. 65).
 
-Three ways: `GthFactors` on dense matrices; `eliminate` on sparse ones, many states at a time;
-`ObjectFactors` in numbers of any type: fractions, or decimals that never leave their range.
+`GthFactors` factorizes dense matrices, `eliminate` sparse matrices, many states at a time, and
+`ObjectFactors` numbers of any type, such as fractions or decimals.
 """
 
 from __future__ import annotations
@@ -43,9 +42,9 @@ OUT_OF_RANGE = (
 
 
 class Eliminated:
-    """Factors without subtraction, in which nothing but rounding adds up.
+    """Factors that are computed without subtraction.
 
-    An entry of a solution goes through about ``n_operations`` roundings.
+    An entry of a solution undergoes about ``n_operations`` roundings.
     """
 
     method: str
@@ -59,7 +58,7 @@ class Eliminated:
     def error_bound(self, c: FloatArray, x: FloatArray, transposed: bool = False) -> float:
         """Bound the error of a solution (n,) relative to it, in maxima, or transposed in sums.
 
-        Every rounding is relative to a term of A^{-1} |c|, where nothing cancels.
+        Every rounding error is relative to a term of A^{-1} |c|, so nothing cancels.
         """
         total: Any = np.sum if transposed else np.max
         size = float(total(np.abs(x)))
@@ -70,10 +69,9 @@ class Eliminated:
 class GthFactors(Eliminated):
     """Factors D (I - L)(V - U) of A = diag(N 1 + e) - N, with D the rates of leaving.
 
-    Divided by D, each row of N and e sums to 1, so that only ratios of probabilities matter and not
-    how small they are. N (n, n) is overwritten; from every state one with an exit e > 0 must be
-    reachable. Pivots or solutions beyond doubles raise a `ConvergenceError`; `may_underflow` says
-    whether a product fell below them.
+    Division by D makes each row of N and e sum to 1, so only ratios of probabilities matter. N (n,
+    n) is overwritten. From every state, a state with an exit e > 0 must be reachable. Overflowing
+    pivots or solutions raise a `ConvergenceError`; `may_underflow` reports underflowing products.
     """
 
     method = "GTH"
@@ -90,8 +88,8 @@ class GthFactors(Eliminated):
         a /= self._rate[:, None]
         leave = exit_rate / self._rate
         pivot = np.empty(n)
-        # Right-looking and blocked: a panel of pivots updates its own rows and columns as it
-        # goes, and the rest by one matrix product of nonnegative factors.
+        # Right-looking and blocked: each pivot of a panel updates the panel's rows and columns, and
+        # one matrix product of nonnegative factors updates the rest.
         for start in range(0, n, _BLOCK):
             stop = min(start + _BLOCK, n)
             for k in range(start, stop):
@@ -135,7 +133,7 @@ def finite(x: FloatArray) -> FloatArray:
 
 
 class _Round(NamedTuple):
-    """States that were eliminated together, and the transitions between them and the rest."""
+    """States eliminated together, and the transitions between them and the other states."""
 
     gone: IntArray
     rest: IntArray
@@ -159,7 +157,7 @@ class SparseGthFactors(Eliminated):
             _smallest(step.from_gone.data) * _smallest(step.to_gone.data) < SMALLEST
             for step in rounds
         )
-        # Rounding grows with the operations that follow each other, not with all of them.
+        # Rounding grows with the longest sequence of operations, not with their number.
         self.n_operations = core_size + 4 * len(rounds)
 
     @np.errstate(over="ignore", invalid="ignore")  # `finite` finds it
@@ -184,17 +182,17 @@ def eliminate(
 ) -> SparseGthFactors | None:
     """Factorize A = diag(N 1 + e) - N; None if more than ``max_entries`` entries would remain.
 
-    States U with no transition between them can be eliminated together. With G the others, A turns
-    into the same kind of matrix on G, the chain watched on G alone:
+    States U with no transition between them can be eliminated together. With G the other states,
+    the result is a matrix of the same form on G, the censored chain:
 
         pivot = N_UG 1 + e_U,    N ← N_GG + N_GU diag(1/pivot) N_UG,    e ← e_G + N_GU (e_U/pivot)
 
-    Each round takes states whose elimination fills in least (Markowitz, 1957: fewest ways in times
-    ways out), and less than that of any neighbor. Lines and trees take a logarithmic number of
-    rounds. Once the rest is no longer sparse it is eliminated dense.
+    Each round takes the states with least fill-in (Markowitz, 1957: the smallest product of in- and
+    out-degree), each with less than its neighbors. Lines and trees take a logarithmic number of
+    rounds. A remainder that is no longer sparse is eliminated as a dense matrix.
     """
     N = off_diagonal(N)
-    # Divided by the rates of leaving, it is ratios of probabilities that count, not their size.
+    # After division by the rates of leaving, only ratios of probabilities matter.
     rate = row_sums(N) + exit_rate
     if exit_rate.size and not rate.min() > 0.0:
         raise ConvergenceError(OUT_OF_RANGE)
@@ -221,7 +219,7 @@ def eliminate(
 
 
 def _independent_set(N: sparse.csr_array, rng: np.random.Generator) -> BoolArray:
-    """Choose states without transitions between them that fill in little, as a mask (n,)."""
+    """Choose states with little fill-in and no transitions between them, as a mask (n,)."""
     n = N.shape[0]
     fill = np.diff(N.indptr) * np.bincount(N.indices, minlength=n).astype(np.float64)
     rank = np.empty(n, dtype=np.int64)
@@ -230,7 +228,7 @@ def _independent_set(N: sparse.csr_array, rng: np.random.Generator) -> BoolArray
     row, column = edges(N)
     np.minimum.at(lowest, row, rank[column])
     np.minimum.at(lowest, column, rank[row])
-    # Only the cheaper states: the dear ones become cheaper, or dense, later.
+    # Only cheap states: later rounds, or the dense elimination, take the others.
     limit = 2.0 * np.partition(fill, n // 10)[n // 10] + 2.0
     return np.asarray((rank < lowest) & (fill <= limit))
 
@@ -238,7 +236,7 @@ def _independent_set(N: sparse.csr_array, rng: np.random.Generator) -> BoolArray
 class ObjectFactors:
     """Factors of A = diag(N 1 + e) - N in numbers of any type, such as fractions.
 
-    N says which entries there are, ``values`` (nnz,) and ``exit_rate`` (n,) what they are.
+    N gives the sparsity pattern, ``values`` (nnz,) and ``exit_rate`` (n,) the numbers.
     """
 
     def __init__(self, N: sparse.csr_array, values: Any, exit_rate: Any) -> None:
@@ -285,8 +283,8 @@ class ObjectFactors:
 class RangedFactors(Eliminated):
     """Factors in decimals of 24 digits and exponents of 10^17.
 
-    The chance to go from one rare state to another by way of a third can be 1e-400, below every
-    double, and yet decide which of the two is more frequent.
+    The probability of a path between two rare states can be 1e-400, below the range of doubles, and
+    still decide which of the two states is more frequent.
     """
 
     method = "ranged GTH"

@@ -1,8 +1,8 @@
 """`TabularEnv`: a `TabularMDP` as a Gymnasium environment, one outcome a step.
 
-Being in state s and taking action a, a uniform draw u selects outcome k of the MDP's table
-when thresholds[k - 1] <= u < thresholds[k] (`TabularMDP.outcome_thresholds`); the vector
-environment maps draws in the same way.
+In state s under action a, a uniform draw u selects outcome k of the MDP's table when thresholds[k -
+1] <= u < thresholds[k] (`TabularMDP.outcome_thresholds`); the vector environment maps draws in the
+same way.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class TabularEnv(gym.Env[Any, Any]):
     ----------
     mdp : TabularMDP
     render_mode : {"rgb_array", "ansi"}, optional
-        What `render` returns.
+        The form of the result of `render`.
     info_level : {"minimal", "full"}
-        Whether ``info`` tells the timestep and the class of the state.
+        With "full", ``info`` has the timestep and the class of the state.
 
     Attributes
     ----------
@@ -58,7 +58,7 @@ class TabularEnv(gym.Env[Any, Any]):
 
     Examples
     --------
-    A machine that works, pays 1 and breaks now and then, and is repaired in one step:
+    A working machine pays 1 and breaks with probability 0.1; a repair takes one step:
 
     >>> from unichain_gym import TabularEnv, TabularMDP
     >>> transitions = [(0, 0, 0, 0.9, 1.0), (0, 0, 1, 0.1, 1.0), (1, 0, 0, 1.0, -2.0)]
@@ -91,8 +91,8 @@ class TabularEnv(gym.Env[Any, Any]):
         self.observation_space = gym.spaces.Discrete(mdp.n_states)
         self.action_space = gym.spaces.Discrete(mdp.n_actions)
         self._start_thresholds = draw_thresholds(mdp.initial_distribution)
-        # Outcomes as Python lists, many times faster to read one by one than arrays; made when
-        # a state and action are first visited, so that a large MDP costs nothing up front.
+        # Outcomes as Python lists: single reads are many times faster than from arrays. The lists
+        # of a state and action are made at the first visit, so a large MDP costs nothing up front.
         self._outcomes: dict[tuple[int, int], _Table] = {}
         self._state: int | None = None
         self._timestep = 0
@@ -102,14 +102,15 @@ class TabularEnv(gym.Env[Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[int, dict[str, Any]]:
-        """Start again from the initial distribution, or from where ``options`` says.
+        """Start again from the initial distribution, or from a start in ``options``.
 
         Parameters
         ----------
         seed : int, optional
-            Seeds the generator, which goes on without it.
+            Seeds the generator; without a seed its stream continues.
         options : dict, optional
-            ``{"state": s}`` starts in state s, ``{"distribution": p}`` in one drawn from p, (S,).
+            ``{"state": s}`` starts in state s, ``{"distribution": p}`` in a state drawn from p
+            (S,).
 
         Returns
         -------
@@ -181,7 +182,7 @@ class TabularEnv(gym.Env[Any, Any]):
         Raises
         ------
         UnichainError, MissingDependencyError
-            If the environment was never reset; if a picture needs the extra ``plot``.
+            If the environment was never reset; if the extra ``plot`` is missing for a picture.
         """
         if self.render_mode is None:
             gym.logger.warn("render() does nothing without a render_mode; pass one to gym.make()")
@@ -192,7 +193,7 @@ class TabularEnv(gym.Env[Any, Any]):
         return render_state(self.mdp, self.render_mode, self._state, *last)
 
     def get_state(self) -> dict[str, Any]:
-        """Return what decides everything that follows: state, timestep and generator.
+        """Return a snapshot: state, timestep and generator.
 
         Returns
         -------
@@ -203,7 +204,7 @@ class TabularEnv(gym.Env[Any, Any]):
         return {"state": self._state, "timestep": self._timestep, **last, "generator": generator}
 
     def set_state(self, snapshot: Mapping[str, Any]) -> None:
-        """Continue from a snapshot that `get_state` took, of this or an equal environment.
+        """Continue from a snapshot of `get_state`, of this or an equal environment.
 
         Parameters
         ----------
@@ -212,7 +213,7 @@ class TabularEnv(gym.Env[Any, Any]):
         Raises
         ------
         InvalidArgumentError
-            If the snapshot is incomplete or does not fit; nothing changes then.
+            If the snapshot is incomplete or does not fit; the environment then stays unchanged.
         """
         last = "last_action", "last_reward"
         states, timestep = conventions.read_snapshot(self.mdp, snapshot, (), *last)

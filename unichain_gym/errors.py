@@ -1,6 +1,6 @@
-"""The package's exceptions, every one derived from `UnichainError`, and its warning.
+"""The package's exceptions, all derived from `UnichainError`, and its warning.
 
-Each message says what was wrong, with which value, and what to do instead.
+Each message states the problem, the value, and what to do instead.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ class InvalidArgumentError(UnichainError, ValueError):
 
 
 class MulticlassError(UnichainError, ValueError):
-    """A quantity of unichain chains was asked of a chain with several recurrent classes."""
+    """A quantity needs one recurrent class, and the chain has several."""
 
 
 class PeriodicChainError(UnichainError, ValueError):
-    """A limit of p^t was asked of a periodic chain, where it does not exist."""
+    """A periodic chain has no limit of p^t."""
 
 
 class ConvergenceError(UnichainError, ArithmeticError):
-    """A quantity is out of reach: a solver stopped short of its tolerance, a number is too large.
+    """A solver missed its tolerance, or a number is too large.
 
     The message states the residual or the limit.
     """
@@ -49,11 +49,11 @@ class MissingDependencyError(UnichainError, ImportError):
 
 
 class RoundingWarning(UserWarning):
-    """A model has probabilities of the size of rounding errors, where 0 may be meant."""
+    """A model has probabilities of the size of rounding errors; they may stand for 0."""
 
 
 def warn_caller(message: str, category: type[Warning]) -> None:
-    """Warn at the line, outside this package, that called into it."""
+    """Warn with the location of the caller outside this package."""
     level, frame = 1, sys._getframe()
     while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] == "unichain_gym":
         level, frame = level + 1, frame.f_back

@@ -1,4 +1,4 @@
-"""Hitting a set of states: how probably, how soon, with what reward, and how the time is spread.
+"""Hitting a set of states: probability, mean and variance of the time, and reward.
 
 For targets B, and states C that must not be visited before, the probability of a hit is the
 least nonnegative solution of
@@ -9,18 +9,18 @@ For the time τ until a hit, of mean h = E τ, the law of total variance gives
 
     Var τ(s) = Σ_s' P(s, s') ((1 + h(s') - h(s))² + Var τ(s')),
 
-the sum of squared steps of the martingale t + h(s_t), in which, unlike in E τ² - (E τ)², nothing
-cancels. (Kemeny & Snell, 1960, Finite Markov Chains, theorems 3.3.5 and 3.3.7; Norris, 1997,
-Markov Chains, theorem 1.3.2.) Possible transitions alone tell which states are hit surely, and
-which never: there the probability is exactly 1 and 0.
+the sum of squared steps of the martingale t + h(s_t). It has no cancellation, unlike E τ² - (E τ)².
+(Kemeny & Snell, 1960, Finite Markov Chains, theorems 3.3.5 and 3.3.7; Norris, 1997, Markov Chains,
+theorem 1.3.2.) The graph of possible transitions decides where the probability is exactly 1 or
+exactly 0.
 
 The diameter of an MDP (Jaksch, Ortner & Auer, 2010, J. Mach. Learn. Res. 11, definition 1) is
 
     D = max_{s ≠ s'} min_π E[steps from s until s' is reached under π].
 
 For each target the minimum is a stochastic shortest path, found by policy iteration from a policy
-of shortest ways: such a policy reaches the target for sure, and so do all better ones (Bertsekas
-& Tsitsiklis, 1991, Math. Oper. Res. 16).
+of shortest paths. This policy reaches the target with probability 1, and so do all better policies
+(Bertsekas & Tsitsiklis, 1991, Math. Oper. Res. 16).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from unichain_gym.pairs import Pairs, list_pairs
 from unichain_gym.structure import edges, group_sums, keep_edges, row_sums, search_breadth_first
 
 MAX_TARGETS = 1_000
-# A policy of shortest ways is only changed for what is more than rounding.
+# An action of a shortest path is replaced only for a gain above rounding.
 IMPROVEMENT = 1e-10
 
 
@@ -48,15 +48,15 @@ def hitting_probability(
 ) -> FloatArray:
     """Return the probability of ever reaching one of the target states.
 
-    Exactly 1 where it is sure, on the targets themselves to begin with, and exactly 0 where it is
-    impossible. (Norris, 1997, theorem 1.3.2.)
+    Exactly 1 where a hit is certain, including the targets, and exactly 0 where it is impossible.
+    (Norris, 1997, theorem 1.3.2.)
 
     Parameters
     ----------
     chain : MarkovChain
     targets, avoiding : states
-        The states to reach, and the states that must not be visited before; from these the answer
-        is 0. Each one state or several, by number or name, or a mask of shape (S,).
+        The states to reach, and the states that must not be visited before, where the answer is 0.
+        Each is one state or several, by number or name, or a mask of shape (S,).
 
     Returns
     -------
@@ -65,14 +65,14 @@ def hitting_probability(
     Raises
     ------
     InvalidModelError
-        If a state does not exist, or is both a target and to be avoided.
+        If a state does not exist, or is in both arguments.
     """
     P = chain.transition_matrix
     is_target = _mask(chain, targets)
     is_avoided = _mask(chain, avoiding) if avoiding is not None else np.zeros_like(is_target)
     if (is_target & is_avoided).any():
         state = np.argmax(is_target & is_avoided)
-        raise InvalidModelError(f"state {state} is both a target and to be avoided")
+        raise InvalidModelError(f"state {state} is in both targets and avoiding")
     may_hit, may_miss = _possibilities(P, is_target, is_target | is_avoided)
     f = np.where(may_hit, 1.0, 0.0)
     is_open = may_hit & may_miss
@@ -89,16 +89,16 @@ def hitting_time(
 ) -> FloatArray:
     """Return the expected steps until one of the target states is reached, h = 1 + P h.
 
-    0 on the target, infinite where it may never be reached.
+    0 on the target; infinite if the target may never be reached.
 
     Parameters
     ----------
     chain : MarkovChain
     target : states
-        One or several, by number or name, or a mask of shape (S,). With a recurrent class, such as
-        ``chain.recurrent_classes[0]``, the answer is the time until this class is entered.
+        One or several, by number or name, or a mask of shape (S,). A recurrent class, such as
+        ``chain.recurrent_classes[0]``, gives the time to enter this class.
     given_hit : bool
-        Average only over paths that reach the target: E[τ | τ < ∞]. NaN where none does.
+        Average only over paths that reach the target: E[τ | τ < ∞]. NaN if no path reaches it.
     in_time : bool
         Add up the durations of the steps instead of counting them; not with given_hit.
 
@@ -109,11 +109,11 @@ def hitting_time(
     Raises
     ------
     InvalidArgumentError
-        If in_time and given_hit are asked for together.
+        If in_time and given_hit are both True.
 
     Examples
     --------
-    A walk that ends at 0 or at 3, and from 1 the shorter way if it is known to end at 0:
+    A walk ends at 0 or at 3; walks from 1 that end at 0 are shorter:
 
     >>> from unichain_gym import MarkovChain
     >>> P = [[1, 0, 0, 0], [0.5, 0, 0.5, 0], [0, 0.5, 0, 0.5], [0, 0, 0, 1]]
@@ -147,7 +147,7 @@ def hitting_time(
 def hitting_reward(chain: RewardProcess, target: ArrayLike) -> FloatArray:
     """Return the expected total reward before one of the target states is reached, w = r + P w.
 
-    0 on the target. NaN where it may never be reached: the total may have no limit there.
+    0 on the target. NaN if the target may never be reached: the total may have no limit.
 
     Parameters
     ----------
@@ -169,9 +169,8 @@ def hitting_reward(chain: RewardProcess, target: ArrayLike) -> FloatArray:
 def hitting_time_variance(chain: RewardProcess, target: ArrayLike) -> FloatArray:
     """Return the variance of the steps until one of the target states is reached.
 
-    0 on the target. NaN where the target may never be reached: there the mean and the second
-    moment are infinite, and the variance does not exist. Elsewhere the second moment is the
-    variance plus `hitting_time` squared.
+    0 on the target. NaN if the target may never be reached: mean and second moment are infinite,
+    and the variance does not exist.
 
     Parameters
     ----------
@@ -199,7 +198,7 @@ def _mask(chain: RewardProcess, states: ArrayLike) -> BoolArray:
 def _until_hit(
     chain: RewardProcess, target: ArrayLike
 ) -> tuple[FloatArray, IntArray, sparse.csr_array, Solver | None]:
-    """Return the hitting time (S,), the states where a system tells it, their rows, its solver."""
+    """Return the hitting time (S,), the states of the solved system, their rows, its solver."""
     P, is_target = chain.transition_matrix, _mask(chain, target)
     _, may_miss = _possibilities(P, is_target, is_target)
     h = np.where(may_miss, np.inf, 0.0)
@@ -215,7 +214,7 @@ def _until_hit(
 def _possibilities(
     P: sparse.csr_array, is_target: BoolArray, is_end: BoolArray
 ) -> tuple[BoolArray, BoolArray]:
-    """Return from which states (S,) a walk may hit a target before it ends, and may not do so."""
+    """Return masks (S,) of the states from which a walk may hit a target, and may miss it."""
     row, _ = edges(P)
     backward = sparse.csr_array(keep_edges(P, ~is_end[row]).T)
     may_hit = search_breadth_first(backward, np.flatnonzero(is_target))[0] >= 0
@@ -226,17 +225,17 @@ def _possibilities(
 def step_variances(rows: sparse.csr_array, states: IntArray, mean: FloatArray) -> FloatArray:
     """Return Σ_s' P(s, s') (1 + h(s') - h(s))² for some states s; h is the expected time to a hit.
 
-    ``rows`` (n, S) are those of P; none may go where h, ``mean`` (S,), is infinite.
+    ``rows`` (n, S) of P must not lead to states where h, ``mean`` (S,), is infinite.
     """
     row, column = edges(rows)
-    # The root of the probability first: the square alone may exceed the range of doubles.
+    # Multiply by the root of the probability first: the square alone may overflow.
     with np.errstate(over="ignore"):
         step = np.sqrt(rows.data) * (1.0 + (mean[column] - mean[states[row]]))
         return finite(group_sums(row, step**2, states.size))
 
 
 def find_diameter(mdp: OutcomeModel) -> float:
-    """Return the diameter of an MDP: how many steps the longest way takes at best, in expectation.
+    """Return the diameter of an MDP, the largest of all least expected hitting times.
 
     Parameters
     ----------
@@ -250,7 +249,7 @@ def find_diameter(mdp: OutcomeModel) -> float:
     Raises
     ------
     ModelTooLargeError
-        Beyond 1,000 states: each is a target of its own.
+        Beyond 1,000 states: each target takes a policy iteration.
     """
     S = mdp.n_states
     if S > MAX_TARGETS:

@@ -1,16 +1,16 @@
-"""Total reward over a finite number of steps, from every state, and policies that make it largest.
+"""Total reward over a finite number of steps, and policies that maximize it.
 
 With the terminal values v_0, the total over n steps is
 
     v_n = r + P v_{n-1} = Σ_{t<n} P^t r + P^n v_0
 
-(Puterman, 1994, Markov Decision Processes, chapter 4). Its increments d_t = v_{t+1} - v_t
-follow d_{t+1} = P d_t from d_0 = r + P v_0 - v_0. Over a whole period of the chain they add up
-to what tends to the period times the gain g = P* r, and never depart from it again: P lengthens
-no difference. So a long horizon is followed only to where its end is certain.
+(Puterman, 1994, Markov Decision Processes, chapter 4). Its increments d_t = v_{t+1} - v_t follow
+d_{t+1} = P d_t from d_0 = r + P v_0 - v_0. Their sum over a whole period of the chain tends to the
+period times the gain g = P* r, and its distance to this limit never grows, since P lengthens no
+difference. So the computation of a long horizon stops early, once the rest is certain.
 
-The largest total of an MDP is v_n(s) = max_a (r(s, a) + Σ_s' p(s'|s, a) v_{n-1}(s')); the actions
-that attain it depend on n, the steps to go.
+The largest total of an MDP is v_n(s) = max_a (r(s, a) + Σ_s' p(s'|s, a) v_{n-1}(s')); the optimal
+actions depend on n, the steps to go.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from unichain_gym.stepwise import (
     square,
 )
 
-# How near to the end of the horizon an early stop must be, relative to the largest value.
+# The tolerance of an early stop, relative to the largest value.
 SETTLED = 1e-12
-# Work after which it is worth finding the gain to stop early.
+# Above this work, the gain is computed for an early stop.
 PATIENCE = 1e8
 
 
@@ -51,14 +51,14 @@ class HorizonPolicy:
     Parameters
     ----------
     actions : ndarray of int, shape (n, S)
-        The action of each state at step t, when n - t rewards are to come; any of the best, if
-        several are equal up to rounding.
+        The action of each state at step t, when n - t rewards are to come; one of the best actions
+        if several are equal up to rounding.
     values : ndarray, shape (n + 1, S)
-        The largest expected total reward from step t on, and last the terminal values.
+        The largest expected total reward from step t on; the last row has the terminal values.
 
     Examples
     --------
-    In the last step the machine runs at full speed, since what breaks then need not be mended:
+    In the last step the machine runs at full speed, since a breakdown costs nothing then:
 
     >>> from unichain_gym import TabularMDP
     >>> transitions = [
@@ -93,8 +93,8 @@ def find_horizon_policy(
     if n_steps * pairs.Q.nnz > STEP_WORK:
         raise ConvergenceError(
             f"a policy for each of {n_steps} steps takes more than {STEP_WORK:.0e} "
-            "multiplications; over very many steps the one of criterion 'bias' is as good, but "
-            "for the last of them"
+            "multiplications; over very many steps use the policy of criterion 'bias', which is "
+            "as good except for the last steps"
         )
     pay = mdp.expected_reward[pairs.state, pairs.action]
     actions, values = np.empty((n_steps, S), dtype=np.int64), np.empty((n_steps + 1, S))
@@ -116,8 +116,8 @@ def finite_horizon_value(
 ) -> FloatArray:
     """Return the expected total reward of n steps from each state, v_n = r + P v_{n-1}.
 
-    It is n g + b, plus a part that fades, P^n (v_0 - b). Long horizons of large chains are followed
-    to where the rest is certain, within 1e-12 of the largest value.
+    It equals n g + b + P^n (v_0 - b). For large chains, long horizons stop once the rest is certain
+    within 1e-12 of the largest value.
 
     Parameters
     ----------
@@ -125,7 +125,7 @@ def finite_horizon_value(
     n_steps : int
         n, the number of rewards.
     terminal : array_like, shape (S,), optional
-        v_0, what it is worth to end in a state; nothing by default.
+        v_0, the value of ending in a state; 0 by default.
     all_horizons : bool
         Return v_0 … v_n.
 
@@ -177,11 +177,11 @@ def _by_doubling(
 def _by_increments(
     chain: RewardProcess, P: sparse.csr_array, terminal: FloatArray, n_steps: int
 ) -> FloatArray:
-    """Add up increments, until what is left of the horizon is certain."""
+    """Add up increments, until the rest of the horizon is certain."""
     value, period = terminal.copy(), chain.period
     increment = chain.reward + P @ terminal - terminal
     work = 0.0
-    # What is left of the horizon after this many steps is a number of whole periods.
+    # After these steps, a number of whole periods remains.
     block = n_steps % period
     while n_steps:
         total = np.zeros_like(value)
@@ -193,14 +193,14 @@ def _by_increments(
                 raise ConvergenceError(
                     f"a finite_horizon_value with {n_steps} steps to go, of a chain of "
                     f"{len(value)} states and period {period}, takes more than {STEP_WORK:.0e} "
-                    "multiplications; over very many steps it is n_steps * gain_vector + bias, "
-                    "but for a bounded part"
+                    "multiplications; over very many steps use n_steps * gain_vector + bias, with "
+                    "a bounded error"
                 )
         n_steps -= block
         value += total
         if block == period and n_steps and work > PATIENCE:
             limit = chain.gain_vector
-            if chain.durations is not None:  # a step counts as a step here
+            if chain.durations is not None:  # gain per step, not per unit of time
                 start = chain.initial_distribution
                 limit = type(chain)(P, chain.reward, start, drop_below=0.0).gain_vector
             settled = value + n_steps * limit

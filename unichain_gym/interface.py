@@ -1,7 +1,7 @@
-"""The types that algorithms name in annotations, without importing the classes.
+"""The types for annotations, without importing the classes.
 
-An MDP induces chains, and a chain knows the MDP it comes from. The algorithms of either only ask
-what they are given, and know it by these names, so that imports go one way when the package runs.
+An MDP induces chains, and a chain refers to its MDP. Algorithms of both use these names, so that
+imports at run time are not circular.
 """
 
 from typing import TYPE_CHECKING

@@ -1,8 +1,7 @@
-"""Names of states and actions, and what is given by name: labels of tables, states, masks.
+"""Names of states and actions, and arguments given by name: labels of tables, states, masks.
 
-A pandas object is known by its ``axes``. Its labels are names of states or actions, unless they
-are the numbers 0, 1, 2, … of the rows. Labels that contradict each other are refused, since no
-rule says which of them holds; nothing is reordered.
+An object with ``axes`` is a pandas object. Its labels are names of states or actions, unless they
+are the row numbers 0, 1, 2, …. Contradicting labels are refused; nothing is reordered.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from unichain_gym.outcomes import nearest_name, read_array, read_reals, require_
 
 Names = tuple[str | int, ...]
 Labels = list[tuple[str, str, Sequence[Any]]]
-"""For each labeled axis: "state" or "action", what it belongs to, and its labels."""
+"""For each labeled axis: "state" or "action", the argument, and the labels."""
 
 
 def find_labels(what: str, values: Any, *kinds: str) -> Labels:
@@ -39,10 +38,10 @@ def find_labels(what: str, values: Any, *kinds: str) -> Labels:
 def agree_on_names(
     kind: str, n: int, names: Sequence[Any] | None, labels: Iterable[tuple[str, str, Sequence[Any]]]
 ) -> Names | None:
-    """Return what the n states or actions are called, or raise `InvalidModelError`.
+    """Return the names of the n states or actions, or raise `InvalidModelError`.
 
-    ``labels`` of the kind must agree with ``names`` and with one another. The numbers 0 to n - 1
-    in order are no names, but contradict the same numbers in another order.
+    ``labels`` of the kind must agree with ``names`` and with one another. The numbers 0 to n - 1 in
+    order are no names, but they contradict the same numbers in another order.
     """
     known, source = _read_names(f"{kind}_names", names, kind, n), f"{kind}_names"
     plain = list(range(n))
@@ -64,7 +63,7 @@ def agree_on_names(
 
 
 def _read_names(what: str, names: Sequence[Any] | None, kind: str, n: int) -> Names | None:
-    """Return names as a tuple, all text or all integers, each once."""
+    """Return distinct names as a tuple, all text or all integers."""
     if names is None:
         return None
     given = names.tolist() if isinstance(names, np.ndarray) else names
@@ -90,7 +89,7 @@ def look_up(
     kind: str,
     error: type[UnichainError] = InvalidModelError,
 ) -> NDArray[Any]:
-    """Return an array in which names that are text are replaced by their numbers."""
+    """Return an array with text names replaced by their numbers."""
     if values.dtype.kind not in "UO" or not all(isinstance(v, str) for v in values.flat):
         return values
     numbers = {name: i for i, name in enumerate(names or ()) if isinstance(name, str)}
@@ -107,7 +106,7 @@ def read_states(
 ) -> IntArray:
     """Return one state or several, by number, by name or by a mask (S,), as numbers (n,).
 
-    If there is none, or one does not exist, raise `InvalidModelError`.
+    Raise `InvalidModelError` if no state is given, or one does not exist.
     """
     array = np.atleast_1d(look_up(read_array(states, "states"), names, "state"))
     if array.dtype == np.bool_ and array.shape == (n_states,):

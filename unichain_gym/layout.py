@@ -1,9 +1,9 @@
-"""Where the states of an MDP go in a picture: recurrent classes in the middle, the rest around.
+"""The layout of a picture: recurrent classes in the middle, transient states around them.
 
-Transient states form a forest: the parent of a state is the next one on its shortest way into a
-recurrent class. Short trees are drawn radially, a ring for each distance, which puts streams on
-rays into the core; streams too long for a ray wind around the core as arms of one spiral.
-Lengths are in units of `SPACING`, the distance between a state and its successor.
+Transient states form a forest: the parent of a state is the next state on its shortest path into a
+recurrent class. Short trees are drawn radially, with a ring for each distance, so streams are rays
+into the core. Longer streams are arms of one spiral around the core. Lengths are in units of
+`SPACING`, the distance between a state and its successor.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from unichain_gym.structure import edges, search_breadth_first
 SPACING = 1.6
 NODE_RADIUS = 0.42
 ARM_GAP = 1.2 * SPACING
-CORE_SPACING = 1.75 * SPACING  # of a small class, whose edges go everywhere
+CORE_SPACING = 1.75 * SPACING  # in a small class with edges between all states
 MOST_IN_SMALL_CLASS = 12
 MOST_ACROSS = 9  # stream states on a straight line through the core; more go on a spiral
 EDGE_POINTS = 24
@@ -30,9 +30,9 @@ EDGE_POINTS = 24
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """Places of states, (S, 2), and in which direction the loop of each action goes, (S, A).
+    """Places of states (S, 2), and the directions of the loops of actions (S, A).
 
-    Of an MDP, ``is_recurrent`` (S,) says which states are so when all actions are taken.
+    For an MDP, ``is_recurrent`` (S,) is meant for a policy that takes all actions.
     """
 
     position: FloatArray
@@ -41,8 +41,8 @@ class Layout:
 
 
 def lay_out(chain: RewardProcess, n_actions: int) -> Layout:
-    """Place the states of a chain in the plane, with room for loops of so many actions."""
-    # Searched backwards from the classes, what comes before a state is its way into one.
+    """Place the states of a chain in the plane, with room for ``n_actions`` loops."""
+    # In a backward search from the classes, the predecessor is the next state on the path.
     backwards = sparse.csr_array(chain.transition_matrix.T)
     distance, successor = search_breadth_first(backwards, chain.recurrent_states)
     is_recurrent = distance == 0
@@ -62,7 +62,7 @@ def edge_curves(
     """Return the curve of each edge from rim to rim of the states, (edges, EDGE_POINTS, 2)."""
     S = layout.is_recurrent.size
     start, end = layout.position[before], layout.position[after]
-    # Edges in both directions keep to their left; alone, the actions part to both sides.
+    # Edges in both directions bend to their left; otherwise actions bend to both sides.
     both_ways = np.isin(before * S + after, after * S + before)
     spread = min(0.16, 0.8 / n_actions)
     bend = spread * np.where(both_ways, 0.75 * (1 + action), action - (n_actions - 1) / 2)
@@ -109,7 +109,7 @@ def _place_classes(
 
 
 def _angles_between_streams(n: int, n_streams: int) -> FloatArray:
-    """Return directions of n states around a hub, in the gaps that streams into it leave."""
+    """Return directions of n states around a hub, in the gaps between its streams."""
     width = 2 * np.pi / n_streams
     if n == 2 and n_streams <= 4:  # in one gap, so that no stream crosses between the two
         return _first_angle(n_streams) - width * np.array([0.25, 0.75])
@@ -176,7 +176,8 @@ def _place_transient(
 def _radial(successor: IntArray, distance: IntArray, core_radius: float) -> FloatArray:
     """Return places (S, 2) on rings, a ring for each distance.
 
-    A state's share of its ring is as the leaves of its tree, within the share of its successor.
+    A state's share of its ring is proportional to the leaves of its tree, within the share of its
+    successor.
     """
     S = successor.size
     rings = [np.flatnonzero(distance == d) for d in range(distance.max() + 1)]

@@ -6,10 +6,9 @@ by class, and its transient states T:
     P = [ P_TT  P_TR ]
         [  0    P_RR ]
 
-Every quantity is found on R first and then carried to T by one system in I - P_TT. On R, one
-state of each class is the *ground*: with it removed, I - P becomes nonsingular, and the
-stationary distribution, the bias and so on are solutions up to a constant per class that their
-normalization fixes.
+Every quantity is computed on R first, and one system in I - P_TT extends it to T. One state of each
+class in R is the *ground*: without it, I - P is nonsingular. Its solutions are the stationary
+distribution, the bias and so on, up to a constant per class that normalization fixes.
 
 All limits are in the Cesàro sense, lim (1/n) Σ_{t<n} P^t, so periods make no difference.
 """
@@ -45,8 +44,7 @@ POLISHING_STEPS = 30
 class Limits:
     """The split of a chain and the factorizations behind its long-run quantities.
 
-    P is without stored zeros. ``methods`` says how each quantity was computed, and in how many
-    iterations.
+    P has no stored zeros. ``methods`` lists the method and the iterations of each quantity.
     """
 
     def __init__(self, P: sparse.csr_array, structure: Structure) -> None:
@@ -85,7 +83,7 @@ class Limits:
         return highest[self.label]
 
     def _follow(self, p: FloatArray, n_steps: int) -> FloatArray:
-        """Follow the chain on R, by half steps; none lengthens an error, and most shorten it."""
+        """Follow the chain on R by lazy steps, which never lengthen an error."""
         backward = self.P_RR.T
         for _ in range(n_steps):
             p = 0.5 * (p + backward @ p)
@@ -128,13 +126,13 @@ class Limits:
         """The stationary distributions of all classes, side by side, shape (n_R,)."""
         try:
             p = self._occupancy()
-        except ConvergenceError:  # the ground may be all but never hit
+        except ConvergenceError:  # the ground may be very rare
             n = self.recurrent.size
             n_steps = min(4 * n, ROUGH_WORK // self.P_RR.data.size + 1)
             self._ground_anew(self._follow(np.full(n, 1.0 / n), n_steps))
             p = self._occupancy()
         if self._is_rare(p)[self.ground].any():
-            # The rough occupancy misled, on a slow chain: factorize again for what follows.
+            # On a slow chain the rough occupancy was wrong: factorize again.
             self._ground_anew(p)
         return p
 
@@ -147,7 +145,7 @@ class Limits:
             self._note("stationary distribution", self.recurrent_solver)
             if self.recurrent_solver.n_iterations:
                 p = self._follow(p, POLISHING_STEPS)
-        p = p / self._class_maximum(p)  # sums of 1e308 and more are out of range
+        p = p / self._class_maximum(p)  # avoids overflow of the sum
         return p / group_sums(self.label, p, self.n_classes)[self.label]
 
     def _ground_anew(self, frequency: FloatArray) -> None:
@@ -175,12 +173,12 @@ class Limits:
         return self.ahead(self.class_distributions @ values)
 
     def class_rate(self, values: FloatArray, durations: FloatArray | None) -> FloatArray:
-        """Average values (S,) over each class, per unit of time: (n_classes,)."""
+        """Average values (S,) over each class, per unit of time; shape (n_classes,)."""
         mean = self.class_distributions @ values
         return mean if durations is None else mean / (self.class_distributions @ durations)
 
     def ahead(self, of_class: FloatArray) -> FloatArray:
-        """Average numbers of classes, (n_classes,) or (…, m), over the classes ahead."""
+        """Average numbers of classes, (n_classes,) or (…, m), by absorption probabilities."""
         if self.n_classes == 1:
             return np.repeat(of_class, self.n_states, axis=0)
         return self.carry(of_class[self.label])
@@ -221,13 +219,13 @@ class Limits:
     ) -> FloatArray:
         """Return D values, where D = Σ_t (P^t - P*), a Cesàro sum, is the deviation matrix.
 
-        It is the solution b of (I - P) b = (I - P*) values with P* b = 0. Values are (S,) or
-        (S, m). The method and its iterations are kept under the name of the quantity. With
-        durations (S,), the values (S,) have mean 0, up to a multiple of the durations.
+        It is the solution b of (I - P) b = (I - P*) values with P* b = 0. Values are (S,) or (S,
+        m). ``methods`` records the method under the name of the quantity. With durations (S,), the
+        values (S,) have mean 0 after subtracting a multiple of the durations.
         """
         tau: FloatArray | float = 1.0
         if durations is None:
-            # D 1 = 0: without a constant that they have in common, values round less.
+            # D 1 = 0: subtracting a common constant reduces rounding.
             values = values - values[self.recurrent[self.ground[0]]]
             values = values - self.limit(values)
         else:
@@ -252,13 +250,13 @@ class Limits:
         """Sum Σ_t γ^t P^t c on R, for values c, (S,) or (S, m), with P* c = 0 up to rounding.
 
         With u and z the discounted sums of c and of 1 until the ground is entered, u - a z solves
-        the equations of all states but the ground, whatever the a of each class, and with
+        the equations of all states but the ground for any a of each class, and with
 
             a = (c + γ P u) / (1 + γ P z)    on the ground
 
-        all of them up to a constant per class: a is (1 - γ) times the value of the ground, and for
-        γ = 1 the rest of P* c. The constant makes P* times the sum 0. Durations τ (S,) replace
-        the 1. Returns the sum, which is 0 on T, and a, (n_classes,) or (…, m).
+        all equations up to a constant per class: a is (1 - γ) times the value of the ground, and
+        for γ = 1 the rest of P* c. The constant makes P* times the sum 0. Durations τ (S,) replace
+        the 1. Returns the sum, with 0 on T, and a, (n_classes,) or (…, m).
         """
         x, c = np.zeros_like(values), values[self.recurrent]
         U, G = self.ungrounded, self.ground
@@ -310,8 +308,8 @@ class Limits:
     def discounted(self, values: FloatArray, discount: float) -> FloatArray:
         """Return Σ_t γ^t P^t values, shape (S,).
 
-        As the sum of P* values/(1 - γ) and of the discounted excess x, which stays bounded as γ
-        tends to 1: on R it has P* x = 0, and is found up to that from x = 0 on the grounds.
+        This is P* values/(1 - γ) plus the discounted excess x, which stays bounded as γ tends to 1.
+        On R, x is solved with x = 0 on the grounds and then shifted to P* x = 0.
         """
         R, T = self.recurrent, self.transient
         with np.errstate(over="ignore", invalid="ignore"):
@@ -330,22 +328,22 @@ class Limits:
 
 @dataclass(frozen=True)
 class SolverEntry:
-    """How one quantity was computed.
+    """The method and the accuracy of one quantity.
 
     Parameters
     ----------
     quantity : str
     n_states : int
-        Number of states it was solved for together.
+        Number of states in the system.
     method : str
-        One of those of `unichain_gym.linear`.
+        A method of `unichain_gym.linear`.
     n_iterations : int
         0 for direct methods.
     residual : float
         Largest residual of the equations relative to the largest entry of the solution.
     error_bound : float
-        Bound of the error: of the distribution, the sum over states; of the bias, the largest
-        relative to the largest bias, with the rounding of the rewards in it.
+        Bound of the sum of errors of a distribution, or of the largest error of the bias relative
+        to the largest bias, including rounding of rewards.
     """
 
     quantity: str
@@ -358,12 +356,12 @@ class SolverEntry:
 
 @dataclass(frozen=True)
 class SolverReport:
-    """How stationary distribution and bias were computed; `print` shows a table.
+    """The methods and error bounds of stationary distribution and bias; `print` shows a table.
 
     Attributes
     ----------
     entries : tuple of SolverEntry
-        One a quantity and group of states: method, iterations, residual and a bound of the error.
+        One entry for each quantity and group of states.
 
     Examples
     --------
@@ -388,9 +386,8 @@ def report_solution(
 ) -> SolverReport:
     """Report methods, residuals and error bounds of `stationary` and of `potential(values)`.
 
-    ``size`` (S,) is what the values were rounded from, if they are differences of mean 0. The
-    bounds of the potential's errors hold the rounding of values and gain, which elimination cannot
-    undo.
+    ``size`` (S,) is the magnitude before centering, if the values are differences of mean 0. The
+    error bounds of the potential include the rounding of values and gain.
     """
     R, T, U, G = limits.recurrent, limits.transient, limits.ungrounded, limits.ground
     p, largest = limits.stationary, float(np.abs(potential).max())
@@ -409,7 +406,7 @@ def report_solution(
         c = values[R][U]
         x = solver.solve(c)
         source = float(solver.solve(rounding[R][U]).max())
-        # Twice, since x is centered; the center itself is off by the error of p.
+        # Twice, since x is centered; the center has the error of p.
         reach = float(np.abs(x).max())
         b_error = 2.0 * (solver.error_bound(c, x) * reach + source) + p_error * reach
     p_missed = float(np.abs(p @ limits.P_RR - p).max() / p.max())

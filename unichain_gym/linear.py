@@ -1,32 +1,31 @@
-"""Linear systems of Markov chains, solved by the method that their structure asks for.
+"""Linear systems of Markov chains, solved by a method chosen by structure.
 
 All have the matrix A = diag(N 1 + e) - N of `unichain_gym.elimination`. In order of preference:
 
 ``triangular``
-    Every strongly connected component of N is one state (streams of states that stay or
-    advance): in the order of the components A is triangular, and one sweep solves it.
+    Every strongly connected component of N is one state, as in streams. In the order of the
+    components A is triangular, and one sweep solves it.
 ``GTH``
-    Up to `SMALL_STATES` states: dense elimination without subtraction. On up to
-    `RANGED_STATES` states whose probabilities span more than doubles hold, ``ranged GTH``.
+    Up to `SMALL_STATES` states: dense elimination without subtraction. If products of probabilities
+    underflow, ``ranged GTH`` for up to `RANGED_STATES` states.
 ``sparse LU``
-    The reverse Cuthill-McKee ordering shows that elimination takes few multiplications.
+    If the reverse Cuthill-McKee ordering bounds elimination by few multiplications.
 ``dense LU``
-    Matrices of which every twentieth entry or more is not zero.
+    If at least one entry in twenty is nonzero.
 ``sparse GTH``
-    Many states, and elimination without subtraction hardly fills in (trees).
+    For many states, if elimination has little fill-in (trees).
 ``BiCGStab``
-    The rest. The graphs on which elimination fills in are those without small separators, and
-    on those a chain mixes fast, so a Krylov method converges.
+    Otherwise. A graph with much fill-in has no small separators; a chain on it mixes fast, so a
+    Krylov method converges.
 
-The diagonal is the sum of what leaves the state, never 1 minus the probability of staying, so
-a state that is left with probability 1e-12 loses no digits. The methods without subtraction, and
-``triangular``, solve for nonnegative right-hand sides to a relative accuracy near rounding in
-every entry. The others are held to a bound of the error. Where it is not met, elimination
-without subtraction takes over, for up to 10,000 states once it fills in.
+The diagonal is the sum of what leaves the state, never 1 minus the probability of staying, so a
+leaving probability of 1e-12 keeps all digits. The methods without subtraction, and ``triangular``,
+solve for nonnegative right-hand sides to a relative accuracy near rounding in every entry. The
+other methods must meet a bound of the error. If they miss it, elimination without subtraction takes
+over, for up to 10,000 states after fill-in.
 
-**The bound.** A small residual proves nothing about a chain that nearly falls apart: two halves
-that exchange a walker once in 1e12 steps leave no trace in it. But A has a nonnegative inverse,
-and with it a proof. If z is any vector, however found, with
+**The bound.** A small residual does not bound the error of a nearly decomposable chain. But A has a
+nonnegative inverse. If any vector z satisfies
 
     z ≥ 0  and  A z ≥ (1 - δ) 1,    δ < 1,
 
@@ -34,9 +33,9 @@ then A^{-1} 1 ≤ z/(1 - δ), so that every x satisfies
 
     max |x - A^{-1} c| ≤ max z/(1 - δ) max |c - A x|
 
-(and the same in sums for x A = c). z is the expected number of steps until the states are left;
-a vector that misses a slow part fails the inequality. The rounding of the residual is added to it,
-as a sum of random errors: √k roundings for k terms.
+(and the same in sums for x A = c). z is the expected number of steps until the states are left; a z
+that misses a slow part violates the inequality. The bound includes the rounding of the residual as
+a sum of random errors: √k roundings for k terms.
 """
 
 from __future__ import annotations
@@ -69,15 +68,15 @@ from unichain_gym.structure import divide_rows, edges, grounded_matrix, off_diag
 
 SMALL_STATES, DENSE_STATES = 40, 150
 RANGED_STATES = 300
-# Multiplications of an elimination: few, also as a multiple of n²; and the most that is tried.
+# Multiplications of an elimination: a small number, also as a multiple of n²; the limit.
 LITTLE_WORK, GRID_WORK, ELIMINATION_WORK = 1e7, 30.0, 1e11
 DENSITY = 0.05
-# Relative errors: where elimination without subtraction is cheap, and where it is not.
+# Accepted relative errors if elimination without subtraction is cheap, and if not.
 AFFORDABLE_STATES, MAX_ERROR_AFFORDABLE, MAX_ERROR = 3_000, 1e-10, 1e-8
 KRYLOV, MAX_ITERATIONS, KRYLOV_WORK = "BiCGStab", 10_000, 1e10
-MANY = 100  # right-hand sides that are worth a factorization, whatever it fills in
-# With fewer moves than this, and rates of leaving that differ by less, what fell short of 1e-308
-# on the way is beyond the last digit of every frequency above 1e-150.
+MANY = 100  # right-hand sides that justify a factorization with any fill-in
+# With fewer moves and a smaller ratio of leaving rates, products below 1e-308 do not change the
+# last digit of any frequency above 1e-150.
 UNDERFLOW_MOVES, UNDERFLOW_RATES, SMALL_PROBABILITY = 1e200, 1e150, 1e-50
 
 
@@ -87,7 +86,7 @@ class _TriangularFactors(Eliminated):
     method = "triangular"
 
     def __init__(self, A: sparse.csr_array, order: IntArray) -> None:
-        # Nothing fills in, so panels of several columns would only take time and memory.
+        # There is no fill-in, so wider panels only cost time and memory.
         self._lu: Any = splu(
             A[order][:, order].tocsc(), permc_spec="NATURAL", diag_pivot_thresh=0.0, panel_size=1,
             options={"Equil": False, "SymmetricMode": True},
@@ -100,7 +99,7 @@ class _TriangularFactors(Eliminated):
 
 
 class Method(NamedTuple):
-    """A way to solve the scaled system: proposals x of A x = c, or x A = c, and the iterations."""
+    """A method for the scaled system: candidate solutions of A x = c or x A = c, and iterations."""
 
     name: str
     solve: Callable[[FloatArray, bool], tuple[FloatArray, int]]
@@ -110,7 +109,7 @@ def sparse_lu(A: sparse.csr_array) -> Method:
     """Eliminate by SuperLU, without pivoting since A is diagonally dominant."""
     try:
         lu: Any = splu(A.tocsc(), permc_spec="COLAMD", diag_pivot_thresh=0.0)
-    except RuntimeError:  # a pivot of 0: the chain nearly falls apart
+    except RuntimeError:  # a pivot of 0: the chain is nearly decomposable
         return Method("sparse LU", lambda c, transposed: (np.full_like(c, np.nan), 0))
     return Method("sparse LU", lambda c, transposed: (lu.solve(c, "T" if transposed else "N"), 0))
 
@@ -159,7 +158,7 @@ def krylov(A: sparse.csr_array) -> Method:
 
 
 def find_method(P: sparse.csr_array) -> Callable[[sparse.csr_array], Method]:
-    """Return what solves systems in I - γP, without a bound, for transition matrices like P."""
+    """Return an uncertified method for systems in I - γP, chosen for matrices like P."""
     n = P.shape[0]
     if n <= DENSE_STATES or _is_dense(P):
         return lambda A: dense_lu(A.toarray())
@@ -167,10 +166,10 @@ def find_method(P: sparse.csr_array) -> Callable[[sparse.csr_array], Method]:
 
 
 class CertifiedSolver:
-    """A method whose solutions are checked, and another solver that takes over where they fail.
+    """A method with checked solutions, and a fallback solver.
 
-    ``make`` returns the method for A, scaled so that its diagonal is 1. ``fallback`` returns the
-    other solver, or raises a `ConvergenceError` with the reason that it is given.
+    ``make`` returns the method for A, scaled to a unit diagonal. ``fallback`` takes a reason; it
+    returns another solver or raises a `ConvergenceError` with this reason.
     """
 
     def __init__(
@@ -259,7 +258,7 @@ class CertifiedSolver:
         return self._successor
 
     def _bound(self, c: FloatArray, x: FloatArray, transposed: bool) -> float:
-        """Bound the error by |c - A x|, plus what rounding may have hidden of it."""
+        """Bound the error by |c - A x| plus the rounding of this residual."""
         A, size = self._matrix[transposed], np.abs(x)
         # |A| |x|, since the diagonal is 1 and the rest is not positive
         terms = np.abs(c) + 2.0 * size - A @ size
@@ -288,7 +287,7 @@ class CertifiedSolver:
 
 
 Solver = Eliminated | CertifiedSolver
-"""A way to solve A x = c and x A = c, with the method behind it and a bound of its error."""
+"""Solves A x = c and x A = c, and has a method name and an error bound."""
 
 
 def find_solver(N: sparse.csr_array, exit_rate: FloatArray) -> Solver:
@@ -302,13 +301,13 @@ def find_solver(N: sparse.csr_array, exit_rate: FloatArray) -> Solver:
     if not is_dense:
         n_components, component = connected_components(N, connection="strong")
         if n_components == n:
-            # SciPy numbers the components sinks first: A in that order is lower triangular. Were
-            # it another order, the factorization would only be slower.
+            # SciPy numbers the components sinks first, so A is lower triangular in this order.
+            # Another order would only slow down the factorization.
             A = grounded_matrix(N, exit_rate)
             if n and A.diagonal().min() < SMALLEST:
                 raise ConvergenceError(OUT_OF_RANGE)
             return _TriangularFactors(A, np.argsort(component))
-    # Products of a few probabilities may differ by more than doubles can hold.
+    # Products of a few probabilities may exceed the range of doubles.
     values = np.concatenate((N.data, exit_rate[exit_rate > 0.0]))
     if n <= RANGED_STATES and values.min() < SMALL_PROBABILITY * values.max():
         return RangedFactors(N, exit_rate)
@@ -355,9 +354,9 @@ def _unless_underflow(
 ) -> Eliminated:
     """Return the factors, or raise `ConvergenceError` if a product that underflowed may matter.
 
-    A probability lost to underflow is below 1e-307 of its row, and changes a solution by no more
-    than that times the expected number of moves. A flow lost so is a frequency below 1e-308
-    over the rate of leaving.
+    A probability lost to underflow is below 1e-307 of its row. It changes a solution by at most
+    this share times the expected number of moves. A lost flow is a frequency below 1e-308 divided
+    by the rate of leaving.
     """
     rate = row_sums(off_diagonal(N)) + exit_rate
     if rate.max() > UNDERFLOW_RATES * rate.min() or (
@@ -374,9 +373,9 @@ def _unless_underflow(
 def elimination_work(N: sparse.csr_array) -> float:
     """Bound the multiplications of an elimination: Σ_k (rows that pivot k changes)².
 
-    Where these are few, the bound is by the width of the matrix. Else it is by the reverse
-    Cuthill-McKee ordering, with states of very many neighbors moved to the end: there, row i
-    changes from the first pivot it has an entry for.
+    For a narrow matrix, the bandwidth gives the bound. Otherwise use the reverse Cuthill-McKee
+    ordering with high-degree states moved to the end: row i changes from the pivot of its first
+    entry on.
     """
     n = N.shape[0]
     row, column = edges(N)

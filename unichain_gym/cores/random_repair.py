@@ -40,7 +40,7 @@ RANDOM_REPAIR = Core(
     actions=RepairAction,
     description=(
         "A machine runs (own) until it is worn or fails, or a service (contractor) takes a day and "
-        "is good as new. A failed one is repaired in 2, 4 or 10 days with probability .5, .3 and "
+        "makes it as new. A repair takes 2, 4 or 10 days with probability .5, .3 and "
         ".2 (own), or in one day (contractor). Steps take time: gains are per day."
     ),
     observations=", ".join(f"{s}: {name}" for s, name in enumerate(STATES)) + ".",
