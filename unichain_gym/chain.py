@@ -252,12 +252,7 @@ class MarkovChain:
         return common_period(self.class_periods)
 
     def classify(self) -> Classification:
-        """Return a summary of classes, periods and gains that prints as a table.
-
-        Returns
-        -------
-        Classification
-        """
+        """Return a summary of classes, periods and gains that prints as a table."""
         recurrent, p = self.recurrent_states, self.stationary_distribution
         label = self._structure.class_label[recurrent]
         gain = self._limits.class_rate(self.reward, self.durations)

@@ -53,7 +53,7 @@ ARGUMENTS = {
     "mnemonic": "as above. The ids ``Unichain-<mnemonic>-v0`` set it.",
     "advance_probs": "a number for each action, or such a list for each stream.",
     "stream_rewards": "likewise.",
-    "entry_state": "the core's state, from 0, that streams enter, or one for each stream.",
+    "entry_state": "the core's state, from 0, that streams enter; one, or one per stream.",
     "core_options": "a dict of the core's options.",
     "render_mode": '"rgb_array" or "ansi"; with pygame installed, Gymnasium shows the pictures '
     'of "rgb_array" in a window for "human" (``gymnasium.make`` only).',

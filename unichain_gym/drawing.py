@@ -332,7 +332,6 @@ def _mark_state(diagram: Diagram, ax: Axes, state: int, action: int | None) -> l
 
 
 def _check_member(what: str, value: int, n: int) -> None:
-    """Raise `InvalidArgumentError` unless a state or action is one of ``n``."""
     if not 0 <= value < n:
         raise InvalidArgumentError(f"{what} must be from 0 to {n - 1}; got {value}")
 
@@ -346,12 +345,10 @@ def _points_per_unit(ax: Axes) -> float:
 
 
 def _opacity(probability: FloatArray, strength: float) -> FloatArray:
-    """Return how strongly transitions are drawn."""
     return strength * (0.25 + 0.75 * np.clip(probability, 0.0, 1.0))
 
 
 def _colors_of(action: IntArray) -> FloatArray:
-    """Return the colors (n, RGBA) of actions (n,)."""
     from matplotlib.colors import to_rgba_array
 
     return np.asarray(to_rgba_array(ACTION_COLORS)[action % len(ACTION_COLORS)])

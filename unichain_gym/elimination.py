@@ -121,7 +121,6 @@ class GthFactors(Eliminated):
 
 
 def _smallest(a: FloatArray) -> float:
-    """Return the smallest positive entry, infinite if there is none."""
     return float(np.min(a, where=a > 0.0, initial=np.inf))
 
 

@@ -244,7 +244,6 @@ class TabularEnv(gym.Env[Any, Any]):
         }
 
     def _check_action(self, action: Any) -> int:
-        """Return the action as an int, or raise `InvalidArgumentError`."""
         last = self.mdp.n_actions - 1
         try:
             a = index(action)

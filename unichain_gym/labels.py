@@ -133,7 +133,7 @@ def read_state(state: ArrayLike, n_states: int, names: Sequence[str | int] | Non
 def read_state_values(
     what: str, values: ArrayLike | None, n_states: int, names: Sequence[str | int] | None
 ) -> FloatArray:
-    """Return a finite number for each state, (S,), None being zeros; or `InvalidArgumentError`."""
+    """Return finite numbers (S,), zeros for None, or raise `InvalidArgumentError`."""
     if values is None:
         return np.zeros(n_states)
     array = read_reals(values, what, InvalidArgumentError)

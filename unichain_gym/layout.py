@@ -149,7 +149,6 @@ def _free_angles(
 
 
 def _between_angles(a: FloatArray, b: FloatArray) -> FloatArray:
-    """Return the angle between two directions, from 0 to π."""
     return np.abs((a - b + np.pi) % (2 * np.pi) - np.pi)
 
 
@@ -225,5 +224,4 @@ def _ring(n: int) -> float:
 
 
 def _unit(angle: ArrayLike) -> FloatArray:
-    """Return the unit vectors (..., 2) of directions."""
     return np.asarray(np.stack([np.cos(angle), np.sin(angle)], axis=-1))

@@ -59,11 +59,11 @@ class Limits:
 
     @cached_property
     def ground(self) -> IntArray:
-        """One state of each class (an index into R): a frequent one that most transitions enter.
+        """A frequent state of each class with many entering transitions, as an index into R.
 
-        Removing a state that everything returns to leaves less to eliminate. But it must not be
-        rare: the solutions hold the times until it is hit, and lose smaller differences by
-        rounding. `stationary` chooses again if it was rare.
+        Its removal leaves less to eliminate. It must not be rare: solutions contain the times until
+        it is hit, and large times lose small differences by rounding. `stationary` replaces a rare
+        ground.
         """
         n = self.recurrent.size
         return self._choose_ground(self._follow(np.full(n, 1.0 / n), ROUGH_STEPS))

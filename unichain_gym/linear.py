@@ -291,10 +291,10 @@ Solver = Eliminated | CertifiedSolver
 
 
 def find_solver(N: sparse.csr_array, exit_rate: FloatArray) -> Solver:
-    """Return a solver of A = diag(N 1 + e) - N, of N ≥ 0 whose diagonal is ignored, and e ≥ 0.
+    """Return a solver of A = diag(N 1 + e) - N, for N ≥ 0 with ignored diagonal, and e ≥ 0.
 
-    From every state, one with e > 0 must be reachable. If no digit is certain, or doubles do not
-    hold the numbers, a `ConvergenceError` is raised, here or by the solver.
+    From every state, a state with e > 0 must be reachable. If no digit is certain, or numbers
+    overflow, this function or the solver raises a `ConvergenceError`.
     """
     n = exit_rate.size
     is_dense = n > SMALL_STATES and _is_dense(N)

@@ -1,7 +1,7 @@
-"""One step of many copies of a `TabularMDP`: their outcomes found at once, in numpy.
+"""One step of many copies of a `TabularMDP`, vectorized in numpy.
 
-The outcome of each copy is found by bisection in a flat table of thresholds whose rows have a
-power-of-two width: one gather and one comparison for each halving, log2(outcomes) in all.
+Bisection in a flat table of thresholds finds the outcome of each copy. Rows have a power-of-two
+width, so a step takes log2(outcomes) halvings of one gather and one comparison each.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from unichain_gym.mdp import TabularMDP
 
 
 class LockstepOutcomes:
-    """The outcome table of an MDP, laid out to be searched by ``n`` copies at once."""
+    """The outcome table of an MDP, laid out for a search by ``n`` copies at once."""
 
     def __init__(self, mdp: TabularMDP, n: int) -> None:
         # Row s * A + a of each table has `width` slots; the padding at its end is never drawn.
@@ -42,13 +42,13 @@ class LockstepOutcomes:
     def advance(self, states: IntArray, actions: IntArray, draws: FloatArray) -> FloatArray:
         """Move ``states`` (n,), in place, to the outcomes that draws select; return the rewards.
 
-        States and actions are in range, which the caller has checked; draws are in [0, 1).
+        The caller has checked states and actions; draws are in [0, 1).
         """
         slot, threshold = self._slot, self._threshold
         np.multiply(states, self._n_actions, out=slot)
         np.add(slot, actions, out=slot)
         np.multiply(slot, self._width, out=slot)
-        # Slots are in range by construction: mode "clip" only spares numpy the check.
+        # Slots are in range by construction; mode "clip" only saves numpy's check.
         for half, thresholds in self._bisection:
             thresholds.take(slot, out=threshold, mode="clip")
             np.add(slot, np.multiply(draws >= threshold, half, dtype=np.int64), out=slot)

@@ -2,8 +2,8 @@
 
 A *padded outcome table*: action ``a`` in state ``s`` has up to ``K`` outcomes. Outcome ``k`` has
 probability ``probability[s, a, k]``, leads to ``next_state[s, a, k]`` and pays ``reward[s, a, k]``.
-Rows with fewer outcomes are padded with probability zero; a row of zeros alone is an action that
-the state lacks. Memory is linear in the outcomes.
+Shorter rows are padded with probability zero; a row of zeros means that the state lacks the action.
+Memory is linear in the number of outcomes.
 """
 
 from __future__ import annotations
@@ -56,38 +56,36 @@ _MOST_SHOWN = 20  # pairs of state and action in a notebook
 class TabularMDP:
     """A finite MDP as a padded outcome table.
 
-    The arrays are checked once, here, and made read-only.
+    The constructor checks the arrays and makes them read-only.
 
     Parameters
     ----------
     next_state, probability, reward : array_like, shape (S, A, K)
-        Where each outcome leads, how likely it is, what it pays. The probabilities of a state and
-        action sum to 1, as well as their precision allows, or are all 0: then the state lacks the
+        The next state, probability and reward of each outcome. The probabilities of a state and
+        action sum to 1 within the rounding of their dtype, or are all 0 if the state lacks the
         action. Every state has at least one action.
     initial_distribution : array_like of float, shape (S,)
         The distribution of the first state.
     name : str
-        What to call the MDP in messages and pictures.
+        The name in messages and pictures.
     state_names, action_names : sequence of str or of int, length S and A, optional
-        What to call the states and the actions, each differently; kept as tuples. Names that are
-        text stand for numbers wherever states or actions are given.
+        Distinct names of states and actions, kept as tuples. Arguments may give states and actions
+        by text names.
     durations : array_like of float, shape (S, A, K), optional
-        How long each outcome's step takes, at least 0; 1 by default. Kept as None if all are 1.
-        A gain is then a reward per unit of time. A random duration is several outcomes, or its
-        mean: gain, bias and optimal gain depend on means alone.
+        The time of each outcome's step, at least 0; 1 by default, and None if all are 1. With
+        durations, a gain is a reward per unit of time. A random duration takes several outcomes, or
+        its mean: gain, bias and optimal gain depend on means only.
     drop_below : float, optional
-        What becomes of probabilities of the size of rounding errors, such as 1 - 0.7 - 0.3. By
-        default a `RoundingWarning` names them: those from -1e-15 to 0 of their row's largest
-        become 0, positive ones are kept. A number drops all that are smaller than this share of
-        their row's largest, with nothing said; 0 keeps everything.
+        The treatment of probabilities of the size of rounding errors, such as 1 - 0.7 - 0.3. By
+        default a `RoundingWarning` names them; negative ones down to -1e-15 of their row's largest
+        become 0, positive ones stay. A number silently drops all entries below this share of their
+        row's largest; 0 keeps all.
 
     Raises
     ------
     InvalidModelError
-        If shapes disagree, a state is out of range, a number is not finite, a probability or a
-        duration is negative, a row does not sum to 1, a state has no action, a policy can stay
-        among states where steps take no time, or names do not fit. Methods raise it too, for
-        states and policies that do not fit.
+        If a shape, state, number, row sum or name is invalid, a state has no action, or a policy
+        can stay for ever while no time passes. Methods raise it for invalid states and policies.
 
     Attributes
     ----------
@@ -104,8 +102,8 @@ class TabularMDP:
 
     Examples
     --------
-    A machine that runs, at full speed (action 1) or not, and breaks; mending is all that can then
-    be done:
+    A machine runs slowly (action 0) or at full speed (action 1); a broken machine has only action
+    0, the repair:
 
     >>> transitions = [  # state, action, next state, probability, reward
     ...     (0, 0, 0, 0.95, 4.0), (0, 0, 1, 0.05, 4.0),
@@ -139,7 +137,6 @@ class TabularMDP:
         object.__setattr__(self, "action_names", names)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the fields; arrays are read-only again in the copy."""
         fields = [getattr(self, name) for name in (*ARRAYS, *LABELS, OPTIONAL)]
         return type(self), (*fields, 0.0)
 
@@ -147,7 +144,6 @@ class TabularMDP:
         return f"TabularMDP({self.name!r}, n_states={self.n_states}, n_actions={self.n_actions})"
 
     def _repr_html_(self) -> str:
-        """Return the first rows of the table of outcomes for notebooks."""
         names = self.state_names or range(self.n_states)
         actions = self.action_names or range(self.n_actions)
         rows: list[Sequence[str]] = [("state", "action", "mean reward", "next states")]
@@ -168,7 +164,7 @@ class TabularMDP:
 
     @property
     def n_actions(self) -> int:
-        """Number of actions A; `allowed_actions` tells which of them a state has."""
+        """Number of actions A; see `allowed_actions` for the actions of a state."""
         return int(self.next_state.shape[1])
 
     @cached_property
@@ -192,22 +188,22 @@ class TabularMDP:
 
     @cached_property
     def outcome_thresholds(self) -> FloatArray:
-        """Cumulative probabilities (S, A, K), up to inf, that turn a uniform draw into an outcome.
+        """Cumulative probabilities (S, A, K), ending in inf, for drawing outcomes.
 
-        Outcome ``k`` is drawn when ``thresholds[k - 1] <= u < thresholds[k]``.
+        A uniform draw u selects outcome ``k`` when ``thresholds[k - 1] <= u < thresholds[k]``.
         """
         return read_only(draw_thresholds(self.probability))
 
     @cached_property
     def state_classes(self) -> NDArray[np.str_]:
-        """Each state's class, "transient" or "recurrent", if every action is taken; shape (S,)."""
+        """Each state's class under `uniform_chain`, "transient" or "recurrent", shape (S,)."""
         classes = np.full(self.n_states, "transient")
         classes[self.uniform_chain.recurrent_states] = "recurrent"
         return read_only(classes)
 
     @cached_property
     def uniform_chain(self) -> MarkovChain:
-        """The chain of a policy that takes every action that a state has alike."""
+        """The chain of the policy that takes all actions of a state with equal probability."""
         allowed = self.allowed_actions
         return self.induce(allowed / np.count_nonzero(allowed, axis=1)[:, None])
 
@@ -242,13 +238,13 @@ class TabularMDP:
         Parameters
         ----------
         criterion : {"gain", "bias", "blackwell", "discounted"}
-            In the long run. With durations "gain", the reward per unit of time, alone.
+            The criterion in the long run. With durations only "gain", the reward per unit of time.
         discount : float, optional
             In [0, 1) for criterion "discounted", in [0, 1] for a horizon.
         horizon : int, optional
-            The number of steps, instead of a criterion: their total reward is to be the largest.
+            Maximize the total reward over this number of steps, instead of a criterion.
         terminal : array_like, shape (S,), optional
-            What it is worth to end in a state after the horizon; nothing by default.
+            The value of ending in a state after the horizon; 0 by default.
         **options
             As in `unichain_gym.optimal.find_optimal_policy`, for a criterion.
 
@@ -272,18 +268,18 @@ class TabularMDP:
         return find_horizon_policy(self, horizon, terminal, discount)
 
     def reachable(self, from_: ArrayLike | None = None) -> TabularMDP:
-        """Return the MDP restricted to the states that can be reached, by whatever actions.
+        """Return the MDP restricted to the states that some policy can reach.
 
         Parameters
         ----------
         from_ : states, optional
-            Where to start, by number, name or mask: the new initial distribution is uniform over
-            these states. By default the MDP keeps its own.
+            The new initial distribution is uniform over these states, by number, name or mask. By
+            default the MDP keeps its own.
 
         Returns
         -------
         TabularMDP
-            Its `state_names` are the names or numbers that the states have here.
+            Its `state_names` are the names or numbers of the states in this MDP.
         """
         graph = outcome_graph(self.next_state, self.probability > 0.0)
         states, start = reach(graph, self.initial_distribution, from_, self.state_names)
@@ -291,7 +287,7 @@ class TabularMDP:
 
     @classmethod
     def _of(cls, outcomes: Outcomes, start: FloatArray, *labels_and_drop_below: Any) -> TabularMDP:
-        """Return the MDP of a list of outcomes; the rest are name, names and ``drop_below``."""
+        """Return the MDP of a list of outcomes."""
         tables = pad_outcomes(outcomes)
         fields = ("name", "state_names", "action_names", "drop_below")
         rest = dict(zip(fields, labels_and_drop_below, strict=True))
@@ -317,26 +313,22 @@ class TabularMDP:
         Parameters
         ----------
         P : array_like, shape (S, A, S), or sequence of A sparse matrices, shape (S, S)
-            P[s, a, s'], or P[a][s, s'], is the probability of going from s to s' under a.
+            P[s, a, s'], or P[a][s, s'], is the transition probability from s to s' under a.
         R : array_like, shape (S, A), (S, A, S) or (S,)
-            Reward by state and action, by outcome, or by state alone; or sparse: of shape (S, A),
-            or a list of A matrices (S, S) like P, in which what is not stored is 0.
+            Reward by state and action, by outcome, or by state. A sparse R has shape (S, A), or is
+            a list of A matrices (S, S) like P; entries that are not stored are 0.
         initial : array_like, shape (S,)
             The initial distribution.
         durations : array_like or sparse, optional
-            How long steps take, in a shape that R may have; 1 by default.
+            The times of steps, in a shape of R; 1 by default.
         order : {"sas", "ass"}
-            The axes of dense P, and of R if it has three: state, action, next state, or with
-            "ass" action, state, next state, as in pymdptoolbox. With as many actions as states
-            no check can tell them apart.
+            The axes of dense P, and of R with three axes: state, action, next state; with "ass"
+            action, state, next state, as in pymdptoolbox. If A = S, no check can find a wrong
+            order.
         allowed : array_like of bool, shape (S, A), optional
-            Which actions each state has; by default all. Entries of others are not read.
+            The actions of each state; by default all. Entries of other actions are not read.
         name, state_names, action_names, drop_below
             As for the class. The labels of pandas objects are names too.
-
-        Returns
-        -------
-        TabularMDP
         """
         outcomes, labels = read_arrays(P, R, durations, allowed, order)
         labels += find_labels("initial", initial, "state")
@@ -358,24 +350,20 @@ class TabularMDP:
     ) -> TabularMDP:
         """Build an MDP from a list of (state, action, next state, probability, reward).
 
-        A sixth entry, or a column ``duration``, is the time that the step takes: 1 by default.
-        Transitions that agree in all but the probability add up.
+        A sixth entry, or a column ``duration``, is the time of the step, 1 by default. Transitions
+        that differ only in probability add up.
 
         Parameters
         ----------
         transitions : sequence of 5-tuples or 6-tuples, or table
-            For every state at least one; a state lacks the actions that it is never listed with.
-            A table, such as a DataFrame, has columns state, action, next_state, probability and
-            reward. States and actions may be given by name; actions are named as listed if
-            ``action_names`` is left out.
+            At least one for every state; a state lacks the actions that are never listed for it. A
+            table, such as a DataFrame, has columns state, action, next_state, probability and
+            reward. States and actions may be names; without ``action_names``, actions take the
+            listed names.
         initial : array_like, shape (S,)
             The initial distribution; the labels of a pandas Series are names of states.
         name, state_names, action_names, drop_below
             As for the class.
-
-        Returns
-        -------
-        TabularMDP
         """
         start = read_distribution(initial, "initial", 0.0)
         labels = find_labels("initial", initial, "state")
@@ -395,30 +383,26 @@ class TabularMDP:
     ) -> TabularMDP:
         """Build an MDP from an environment with a toy-text table ``P[state][action]``.
 
-        FrozenLake, Taxi and CliffWalking have one, and so has every environment of this package.
-        A thousand random steps of a copy of the environment are checked to be in the table.
+        FrozenLake, Taxi, CliffWalking and every environment of this package have such a table. A
+        thousand random steps of a copy are checked against it.
 
         Parameters
         ----------
         env : gymnasium.Env
             Wrapped or not.
         on_termination : {"absorb", "restart"}
-            What a state does that ends an episode: stay for ever with reward 0, or move to the
-            initial distribution with reward 0, as Gymnasium's vector environments do by default.
+            A state that ends an episode stays for ever with reward 0, or moves to the initial
+            distribution with reward 0, the default of Gymnasium's vector environments.
         initial : array_like, shape (S,), optional
             By default the environment's ``initial_state_distrib``, or its MDP's.
         name, drop_below
             As for the class; the name by default is the id of the environment.
 
-        Returns
-        -------
-        TabularMDP
-
         Raises
         ------
         InvalidModelError
-            If there is no table or no initial distribution, if the environment does what the
-            table does not hold, or if a state is entered with and without ending the episode.
+            If the table or the initial distribution is missing, a step contradicts the table, or a
+            state is entered with and without ending the episode.
         """
         outcomes, start = read_toy_text(env, on_termination, initial)
         name = name or (env.spec.id if env.spec else "mdp")
@@ -427,7 +411,7 @@ class TabularMDP:
         return cls._of(outcomes, start, name, states, actions, drop_below)
 
     def save(self, path: str | Path) -> None:
-        """Write the MDP to an .npz file, at exactly this path: all of it, or nothing.
+        """Write the MDP to an .npz file at exactly this path; a failure writes nothing.
 
         Parameters
         ----------
@@ -437,20 +421,16 @@ class TabularMDP:
 
     @classmethod
     def load(cls, path: str | Path) -> TabularMDP:
-        """Read what `save` wrote; nothing in the file is executed (no pickle).
+        """Read a file of `save`; nothing in it is executed (no pickle).
 
         Parameters
         ----------
         path : path
-
-        Returns
-        -------
-        TabularMDP
         """
         return cls(**read_archive(path), drop_below=0.0)
 
     def policies(self) -> DeterministicPolicies:
-        """Return all deterministic policies in order, of the actions that the states have.
+        """Return all deterministic policies in lexicographic order.
 
         Returns
         -------
@@ -460,12 +440,12 @@ class TabularMDP:
         return DeterministicPolicies(self.allowed_actions)
 
     def is_unichain(self) -> bool | None:
-        """Whether every deterministic policy induces one recurrent class only.
+        """Whether every deterministic policy induces exactly one recurrent class.
 
         Returns
         -------
         bool or None
-            None if it cannot be told within a few seconds: to decide it is NP-hard (Tsitsiklis,
-            2007, Oper. Res. Lett. 35).
+            None if a few seconds do not decide it: the problem is NP-hard (Tsitsiklis, 2007, Oper.
+            Res. Lett. 35).
         """
         return is_unichain(self.next_state, self.probability > 0.0)

@@ -27,7 +27,7 @@ def read_chain(
     state_names: Sequence[Any] | None,
     drop_below: float | None,
 ) -> tuple[sparse.csr_array, FloatArray, FloatArray, Names | None]:
-    """Return matrix (S, S), reward (S,) and start (S,), as read-only copies, checked, and names."""
+    """Return matrix (S, S), reward (S,) and start (S,) as checked read-only copies, and names."""
     matrix = _read_matrix(P, drop_below)
     r = read_only(np.array(read_reals(reward, "reward")))
     start = np.array(read_distribution(initial, "initial_distribution", drop_below))
@@ -99,7 +99,7 @@ def _check_chain(P: sparse.csr_array, reward: FloatArray, initial: FloatArray) -
 
 
 def read_distribution(values: ArrayLike, what: str, drop_below: float | None = None) -> FloatArray:
-    """Return a distribution over states (S,) in double, not checked, without rounding errors."""
+    """Return an unchecked distribution over states (S,) in double, without rounding errors."""
     p = read_floats(values, what)
     row = np.zeros(p.shape, dtype=np.int64)
     return drop_residues(p, row, 1, lambda i: f"{what} of state {i}", drop_below)
@@ -118,7 +118,7 @@ def check_distribution(p: FloatArray, what: str) -> None:
 
 
 def read_table(mdp: OutcomeModel, drop_below: float | None) -> dict[str, Any]:
-    """Return the arrays of an MDP by the names of its fields, checked, as read-only copies."""
+    """Return the fields of an MDP by name, as checked read-only copies."""
     following = np.array(read_integers(mdp.next_state, "next_state"), order="C")
     given = read_floats(mdp.probability, "probability")
     r = np.array(read_reals(mdp.reward, "reward"), order="C")
@@ -163,7 +163,7 @@ def read_table(mdp: OutcomeModel, drop_below: float | None) -> dict[str, Any]:
 
 
 def read_durations(values: ArrayLike | None, possible: BoolArray) -> FloatArray | None:
-    """Return durations as a read-only copy, checked and 0 where impossible; None if all are 1."""
+    """Return durations as a checked read-only copy, 0 if impossible; None if all are 1."""
     if values is None:
         return None
     tau = np.array(read_reals(values, "durations"), order="C")
@@ -185,7 +185,7 @@ def read_durations(values: ArrayLike | None, possible: BoolArray) -> FloatArray 
 def _check_outcomes(next_state: IntArray, probability: FloatArray, reward: FloatArray) -> None:
     """Raise `InvalidModelError` for the first invalid entry of an outcome table (S, A, K).
 
-    A row of zeros, an action that the state lacks, is valid unless the state has no other.
+    A row of zeros (the state lacks the action) is valid if the state has another action.
     """
     S, _, K = next_state.shape
     for mask, problem in (

@@ -4,16 +4,16 @@ With the gain g and the bias b of a chain with one recurrent class,
 
     R_t - g + b(s_{t+1}) - b(s_t)
 
-has mean 0 given the past, and adds up over n steps to Σ_t R_t - n g but for a bounded part.
-Hence lim Var(Σ_{t<n} R_t)/n is the mean square of it under the stationary distribution. With
-R_t = r(s_t), the expected reward of the state, this is the usual variance of a chain's central
-limit theorem (Kemeny & Snell, 1960, section 4.6; Meyn & Tweedie, 1993, Markov Chains and
-Stochastic Stability, theorem 17.4.4). With R_t as observed, the noise of actions and
-rewards counts too, and may be correlated with the next state.
+has mean 0 given the past; its sum over n steps is Σ_t R_t - n g plus a bounded term. Hence lim
+Var(Σ_{t<n} R_t)/n is its mean square under the stationary distribution. With R_t = r(s_t), the
+expected reward of the state, this is the usual variance of a chain's central limit theorem (Kemeny
+& Snell, 1960, section 4.6; Meyn & Tweedie, 1993, Markov Chains and Stochastic Stability, theorem
+17.4.4). With observed R_t, it includes the noise of actions and rewards, which may be correlated
+with the next state.
 
-Where a step takes the time τ_t, R_t - g τ_t takes the place of R_t - g, and the mean square over
-the mean time of a step is lim Var(reward until time t)/t: cycles of a regenerative process with
-rewards R_t - g τ_t have mean 0 (Asmussen, 2003, Applied Probability and Queues, theorem VI.3.2).
+If a step takes the time τ_t, R_t - g τ_t replaces R_t - g, and the mean square divided by the mean
+time of a step is lim Var(reward until time t)/t: cycles of a regenerative process with rewards R_t
+- g τ_t have mean 0 (Asmussen, 2003, Applied Probability and Queues, theorem VI.3.2).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def asymptotic_variance(chain: RewardProcess, of: RewardKind) -> float:
     check_choice("of", of, get_args(RewardKind))
     mdp, policy, recurrent = chain.mdp, chain.policy, chain.recurrent_states
     stationary = chain.stationary_distribution
-    # Roots of probabilities: these may be too small for doubles, and the squares too large.
+    # Roots of probabilities avoid underflow of probabilities and overflow of squares.
     if of == "state_reward" or mdp is None or policy is None:
         rows = chain.transition_matrix[recurrent]
         row, following = edges(rows)

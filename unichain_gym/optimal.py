@@ -1,12 +1,12 @@
 """Optimal policies by criterion: gain, bias, Blackwell, discounted; and the worst ones.
 
 A policy is **gain**-optimal if its long-run average reward is the largest from every state;
-**bias**-optimal if among those its bias, the total reward above the gain, is the largest from
-every state; **Blackwell**-optimal if it is optimal for all discounts near enough to 1; and
-**discounted**-optimal for one discount. Deterministic policies that are so from every state at
-once always exist (Puterman, 1994, Markov Decision Processes, theorems 6.2.10, 9.1.7, 10.1.3 and
-10.1.4). `unichain_gym.policy_iteration` finds one, and `unichain_gym.optimal_actions` the other
-actions that optimal policies take.
+**bias**-optimal if its bias, the total reward above the gain, is the largest among gain-optimal
+policies from every state; **Blackwell**-optimal if it is optimal for all discounts near enough to
+1; and **discounted**-optimal for one discount. Deterministic policies with these properties always
+exist (Puterman, 1994, Markov Decision Processes, theorems 6.2.10, 9.1.7, 10.1.3 and 10.1.4).
+`unichain_gym.policy_iteration` finds one policy, and `unichain_gym.optimal_actions` finds all
+actions of optimal policies.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ Criterion = Literal["gain", "bias", "blackwell", "discounted"]
 _ORDER = {"gain": -1, "bias": 0, "blackwell": BLACKWELL, "discounted": -1}
 Precision = Literal["auto", "double", "exact"]
 _SHOWN = 20
-# Elimination in fractions: at most so many states, and without being asked for.
+# Elimination in fractions: the limits of states for "exact" and for "auto".
 EXACT_STATES, AUTO_STATES = 500, 50
 
 
 class Undecided(NamedTuple):
-    """An action that doubles cannot tell from the policy's: they differ by at most ``bound``.
+    """An action whose difference from the policy's is at most ``bound``, of unknown sign.
 
-    The bound is in units of reward, or of reward a step where the gains of states differ.
+    The bound is in units of reward, or of reward per step if the gains of states differ.
     """
 
     state: int
@@ -51,7 +51,7 @@ class Undecided(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class OptimalPolicy:
-    """A policy that is optimal in every state, and what decided; `print` shows a table.
+    """A policy that is optimal in every state, with its proof; `print` shows a table.
 
     Parameters
     ----------
@@ -63,31 +63,21 @@ class OptimalPolicy:
     n_iterations : int
         How many policies were evaluated.
     precision : {"double", "exact"}
-        What decided: doubles with bounds of their errors, or fractions.
+        The arithmetic: doubles with error bounds, or fractions.
     undecided : tuple of Undecided
-        Actions that could not be told from the policy's. The others are certain.
+        Actions that may tie with the policy's. All others are decided.
     conserving, best : ndarray of bool, shape (S, A)
-        The actions that conserve the terms of the criterion, and the next term as well.
+        The actions that conserve the terms of the criterion, and those that also conserve the next
+        term.
 
-    Attributes
-    ----------
-    chain : MarkovChain
-        What the policy induces.
-    gain, bias, value : ndarray, shape (S,)
-        Of the policy. The discounted value is None for other criteria than "discounted".
-    optimal_actions : ndarray of bool, shape (S, A)
-        Which actions some optimal deterministic policy takes.
-    solver_report : SolverReport
-        How gain and bias were computed.
 
     Examples
     --------
     >>> from unichain_gym import make_mdp
     >>> best = make_mdp("h6").optimal_policy("gain")
     >>> best.policy.tolist(), best.gain.round(3).tolist()[0]
-    ([1, 1, 1, 1, 1, 1], 13.345)
-    >>> best.optimal_actions.tolist()[2:4]  # the gain does not see transient states
-    [[True, True], [False, True]]
+    ([1, 1, 1, 1, 1, 1], 13.345) >>> best.optimal_actions.tolist()[2:4] # transient states do not
+    change the gain [[True, True], [False, True]]
     """
 
     criterion: Criterion
@@ -107,7 +97,6 @@ class OptimalPolicy:
         return f"{self._account()}\n{format_table(self._rows())}"
 
     def _repr_html_(self) -> str:
-        """Return the account for notebooks."""
         return html_table(self._account(), self._rows())
 
     def _rows(self) -> list[Sequence[str]]:
@@ -123,7 +112,7 @@ class OptimalPolicy:
         return rows
 
     def _account(self) -> str:
-        doubt = "every action is told from the others, or tied for certain"
+        doubt = "every difference between actions is certain"
         if self.undecided:
             state, action, bound = max(self.undecided, key=lambda pair: pair.bound)
             doubt = (
@@ -160,13 +149,13 @@ class OptimalPolicy:
     def optimal_actions(self) -> BoolArray:
         """Whether some optimal deterministic policy takes the action, shape (S, A).
 
-        For Blackwell and discounted optimality any combination of these is optimal. For gain
-        and bias not every one is: an action may be optimal only where the others lead away.
+        For Blackwell and discounted optimality every combination of these actions is optimal. For
+        gain and bias some combinations are not.
 
         Raises
         ------
         ModelTooLargeError
-            For gain and bias, if too many states with ties would have to be looked at one by one.
+            For gain and bias, if too many states have ties.
         """
         if self.criterion in ("blackwell", "discounted"):
             return read_only(self.conserving)
@@ -175,7 +164,7 @@ class OptimalPolicy:
 
     @property
     def solver_report(self) -> SolverReport:
-        """How gain and bias of the policy were computed, with residuals."""
+        """The methods and residuals of the policy's gain and bias."""
         return self.chain.solver_report
 
 
@@ -193,24 +182,19 @@ def find_optimal_policy(
     ----------
     mdp : TabularMDP
     criterion : {"gain", "bias", "blackwell", "discounted"}
-        With durations "gain", the reward per unit of time, alone.
+        With durations only "gain", the reward per unit of time.
     discount : float, optional
-        The discount γ in [0, 1), for criterion "discounted" and only there.
+        The discount γ in [0, 1), only for criterion "discounted".
     tie_tolerance : "rounding" or float
-        By default two actions tie if they differ by no more than a bound of rounding, in which
-        each probability and reward may be off by half an ulp. With a number, differences up to
-        this share of the rewards and values that are compared are ties.
+        By default two actions tie if they differ by at most a rounding bound, which allows half an
+        ulp for each probability and reward. With a number, differences up to this share of the
+        compared rewards and values are ties.
     precision : {"auto", "double", "exact"}
-        How ties are told from differences. "double": by bounds of the errors of doubles; what
-        these leave open is listed as `undecided`. "exact": in fractions, for up to 500 states
-        (seconds for a grid of 200, a minute for 100 states that all lead to each other). A number
-        is read as the simplest fraction within two ulps, .1 as 1/10; or as the double that it is,
-        if that fraction is no simpler than by chance. "auto": in doubles, and then in fractions if
-        doubles leave actions open, up to 50 states whose numbers are all simple fractions.
-
-    Returns
-    -------
-    OptimalPolicy
+        The arithmetic that decides ties. "double": doubles with error bounds; open cases are listed
+        as `undecided`. "exact": fractions, for up to 500 states (seconds for a grid of 200, a
+        minute for 100 fully connected states). A double is read as the simplest fraction within two
+        ulps, .1 as 1/10, or as its exact value if that fraction is not simple. "auto": doubles,
+        then fractions for open cases of up to 50 states whose numbers are all simple fractions.
 
     Raises
     ------
@@ -231,7 +215,7 @@ def find_optimal_policy(
     if mdp.durations is not None and criterion != "gain":
         raise InvalidArgumentError(
             f"criterion={criterion!r} of steps that take time depends on the distributions of "
-            "their durations, of which a model has the means alone; use criterion='gain'"
+            "their durations, but a model has only the means; use criterion='gain'"
         )
     if discount is not None:
         check_discount(discount, "criterion='gain', 'bias' or 'blackwell'")
@@ -286,12 +270,12 @@ def find_worst_policy(
     Parameters
     ----------
     mdp, criterion, discount, tie_tolerance, precision
-        As for the optimal policy; errors are the same too.
+        As for the optimal policy, with the same errors.
 
     Returns
     -------
     OptimalPolicy
-        Its gain, bias and chain are those of the policy with the rewards as they are.
+        Its gain, bias and chain use the original rewards.
     """
     opposite = replace(mdp, reward=-mdp.reward)
     options: Any = {"tie_tolerance": tie_tolerance, "precision": precision}

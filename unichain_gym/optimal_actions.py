@@ -1,17 +1,15 @@
 """The actions that optimal policies take.
 
-With y* the terms of an n-discount optimal policy (`unichain_gym.policy_iteration`), call an
-action *conserving* to n if it is among the best of its state in all terms up to y*_n. A
-deterministic policy is n-discount optimal exactly if its actions are conserving to n everywhere
-and to n + 1 in its own recurrent states. There, an action that y*_{n+1} shows to be worse is taken
-again and again, and costs at once; a transient state is left before it shows. (From
-P* (r + P y*_0 - y*_0) = P* r, and likewise for higher terms.)
+With y* the terms of an n-discount optimal policy (`unichain_gym.policy_iteration`), call an action
+*conserving* to n if it is among the best of its state in all terms up to y*_n. A deterministic
+policy is n-discount optimal exactly if its actions are conserving to n everywhere and to n + 1 in
+its own recurrent states. (From P* (r + P y*_0 - y*_0) = P* r, and likewise for higher terms.)
 
-So some optimal policy takes an action that conserves to n but not to n + 1, if its state can be
-transient under it: if from an outcome, by conserving actions and without coming back, a *refuge*
-can be reached, a set of states without this one that actions conserving to n + 1 need never
-leave. If the state lies outside of all such sets, dominators tell: does every way from the
-outcome to a refuge lead through the state?
+So an optimal policy may take an action that conserves to n but not to n + 1 if the state can then
+be transient. A *refuge* of the state is a set of other states that actions conserving to n + 1 need
+never leave. The state can be transient if conserving actions lead from an outcome to a refuge
+without a return to the state. If the state is outside all such sets, dominators decide whether
+every path to a refuge passes the state.
 """
 
 from __future__ import annotations
@@ -33,16 +31,15 @@ def taken_by_optimal_policies(
 ) -> BoolArray:
     """Return the actions that some optimal deterministic policy takes, shape (S, A).
 
-    Of outcomes (S, A, K), with the actions that conserve all terms of the criterion, and the
-    ``best`` of them, which conserve the next term as well: at least one in each state. If too many
-    states with ties would have to be looked at one by one, a `ModelTooLargeError` is raised.
+    Outcomes are (S, A, K). ``best`` actions also conserve the next term, at least one in each
+    state. Raises a `ModelTooLargeError` if too many states have ties.
     """
     S = len(next_state)
     refuge = maximal_end_components(next_state, possible, best)
     state, action, k = np.nonzero(possible & conserving[:, :, None])
     successor = next_state[state, action, k]
     graph = sparse.csr_array((np.ones(state.size), (successor, state)), shape=(S, S))
-    # An outcome helps if it is another state, from which a refuge can be reached without this.
+    # An outcome helps if it is another state with a path to a refuge that avoids this state.
     helps = (successor != state) & (refuge[state] < 0)
     helps[helps] = ~_dominates(graph, np.flatnonzero(refuge >= 0), state[helps], successor[helps])
     taken = best.copy()
@@ -77,9 +74,9 @@ def _has_one_refuge(
     best: BoolArray,
     refuge: IntArray,
 ) -> BoolArray:
-    """Whether (S,) a state's refuge is alone in its part of the graph, and has no smaller one.
+    """Whether (S,) a state's refuge is unique in its component and contains no smaller refuge.
 
-    It has none if each of its states has one best action that stays, since these go round it.
+    It contains none if each of its states has one best action that stays.
     """
     stays = best & (~possible | (refuge[next_state] == refuge[:, None, None])).all(axis=2)
     inside = np.flatnonzero(refuge >= 0)
@@ -95,11 +92,11 @@ def _has_one_refuge(
 def _dominates(
     graph: sparse.csr_array, sources: IntArray, node: IntArray, other: IntArray
 ) -> BoolArray:
-    """Whether every way from the sources to `other` leads through `node`, pair by pair.
+    """Whether every path from the sources to `other` passes `node`, pair by pair.
 
-    The dominator tree: in it, the parent of a node is the lowest common ancestor of all nodes
-    with an edge to it. Setting every parent so, again and again, starting from a tree of
-    shortest ways, only ever moves nodes up, and ends in that tree.
+    The dominator tree: in it, the parent of a node is the lowest common ancestor of all nodes with
+    an edge to it. Starting from a tree of shortest paths, repeated updates of all parents only move
+    nodes up, and end in the dominator tree.
     """
     S = graph.shape[0]
     root = S
@@ -116,7 +113,7 @@ def _dominates(
         moved = np.flatnonzero(level[meet] < level[parent[head]])
         if not moved.size:
             break
-        # They lie on the way from the parent to the root: the nearest to it, written last, counts.
+        # They lie on the path from the parent to the root; the nearest one is written last.
         moved = moved[np.argsort(-level[meet[moved]], kind="stable")]
         parent[head[moved]] = meet[moved]
     lift, level = _ancestors(parent)
@@ -125,7 +122,7 @@ def _dominates(
 
 
 def _ancestors(parent: IntArray) -> tuple[list[IntArray], IntArray]:
-    """Return the 2^i-th ancestor of every node, for all i that matter, and the nodes' levels."""
+    """Return the 2^i-th ancestors of all nodes, and the nodes' levels."""
     root = parent.size - 1
     level = (np.arange(parent.size) != root).astype(np.int64)
     lift = [parent]

@@ -23,7 +23,7 @@ from unichain_gym.errors import (
 )
 
 MAX_ENTRIES = 10**9
-MAX_DENSE_STATES = 5_000  # a dense matrix of so many takes 0.2 GB
+MAX_DENSE_STATES = 5_000  # a dense matrix of this size takes 0.2 GB
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
@@ -115,13 +115,13 @@ def read_integers(values: ArrayLike, what: str) -> IntArray:
 
 
 def read_only(array: NDArray[Scalar]) -> NDArray[Scalar]:
-    """Return the array, made read-only: what is kept must not change under later answers."""
+    """Return the array, made read-only."""
     array.flags.writeable = False
     return array
 
 
 def require_integers(error: type[UnichainError], low: int | None = None, **values: Any) -> None:
-    """Raise ``error`` for the first of the named values that is no integer, or is below ``low``."""
+    """Raise ``error`` for the first value that is no integer, or is below ``low``."""
     for name, value in values.items():
         try:
             index(value)
@@ -183,9 +183,9 @@ def read_generator(rng: np.random.Generator | int, what: str = "rng") -> np.rand
 def draw_thresholds(p: FloatArray) -> FloatArray:
     """Return cumulative sums of p (..., n) that turn a uniform draw u into an index drawn from p.
 
-    Index ``k`` is drawn when ``thresholds[k - 1] <= u < thresholds[k]``. From the last index
-    with positive probability on, the threshold is infinite: a sum that rounding leaves below 1
-    can therefore never select an index of probability zero.
+    Index ``k`` is drawn when ``thresholds[k - 1] <= u < thresholds[k]``. Thresholds are infinite
+    from the last index with positive probability on. So a sum that rounding leaves below 1 never
+    selects an index of probability zero.
     """
     thresholds = np.cumsum(p, axis=-1)
     later_mass = np.cumsum(p[..., ::-1], axis=-1)[..., ::-1]

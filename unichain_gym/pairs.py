@@ -1,9 +1,9 @@
 """An MDP as rows, one for each action of each state, in doubles or in fractions.
 
 A table with .4 and 1/3 holds doubles near 2/5 and 1/3. `read_fractions` reads a double as the
-simplest fraction within two ulps, if that is too simple to be a coincidence, and otherwise as
-what it is. (Among random numbers, a fraction with denominator q is that near with a chance of
-about q² times the width of two ulps.)
+simplest fraction within two ulps, if that fraction is too simple for a coincidence, and otherwise
+as its exact value. (A random number is this close to a fraction with denominator up to q with a
+probability of about q² times two ulps.)
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from unichain_gym.arrays import BoolArray, FloatArray, IntArray
 from unichain_gym.interface import OutcomeModel
 from unichain_gym.rounding import EPSILON
 
-# Entries a row from which single differences cost too much.
+# With more entries per row, single differences cost too much.
 FULL = 50
 COINCIDENCE = 1e-3
 
@@ -30,11 +30,10 @@ class Pairs:
     """The actions that states have, as n rows: state by state, each with its transitions.
 
     ``first`` is the first row of each state. Q, (n, S), are the transition probabilities, p its
-    entries, as floats or as fractions. The expected ``reward`` is less a number that all have in
-    common; it may be ``reward_error`` off what is meant, and ``reward_size`` is how large it is
-    with what they have in common.
-    ``duration`` says how long a step takes, and ``duration_error`` how far that may be from what is
-    meant; both are None if all take 1.
+    entries, as floats or as fractions. A common number is subtracted from the expected ``reward``.
+    ``reward_error`` bounds its error, and ``reward_size`` is its size before the subtraction.
+    ``duration`` is the time of a step and ``duration_error`` bounds its error; both are None if all
+    steps take 1.
     """
 
     state: IntArray
@@ -50,7 +49,7 @@ class Pairs:
 
     @cached_property
     def matrix(self) -> Any:
-        """Q, as a dense array if it has no zero, by which products are faster."""
+        """Q, dense if it has no zero, which makes products faster."""
         S = self.first.size
         return self.Q.data.reshape(-1, S) if self.Q.nnz == self.state.size * S else self.Q
 
@@ -64,7 +63,7 @@ class Pairs:
         return np.add.reduceat(entries, self.Q.indptr[:-1])
 
     def of(self, rows: IntArray) -> Pairs:
-        """Return some of the rows, one of each state in turn."""
+        """Return some of the rows, one of each state in order."""
         Q, every = self.Q[rows], np.arange(rows.size)
         p = Q.data
         if self.p is not self.Q.data:
@@ -88,7 +87,7 @@ class Pairs:
 
     @cached_property
     def totals(self) -> FloatArray:
-        """The sums of the rows, which rounding keeps from 1."""
+        """The sums of the rows, which are 1 up to rounding."""
         return np.asarray(self.matrix.sum(axis=1))
 
     def ahead(self, y: Any) -> Any:
@@ -100,7 +99,7 @@ class Pairs:
         return np.broadcast_to(y.max(), self.state.shape) if self.is_full else self.matrix @ y
 
     def drift(self, y: Any) -> tuple[Any, FloatArray]:
-        """Return Σ_s' p(s'|row) (y(s') - y(s)), and how far rounding, also of p, may put it off."""
+        """Return Σ_s' p(s'|row) (y(s') - y(s)), and a bound of its rounding, including p's."""
         if y.dtype != object and self.is_full:
             y = y - 0.5 * (y.max() + y.min())
             size = 3.0 * self.rounding * np.abs(y).max()
@@ -128,8 +127,8 @@ class Pairs:
 def list_pairs(mdp: OutcomeModel) -> Pairs:
     """Return the rows of an MDP in doubles.
 
-    Rewards enter less one of them, if all are of one sign and within a factor of 2 of each other:
-    then no digit is lost, and how far they are from 0 does not matter. (With durations it does.)
+    If all rewards have one sign and are within a factor of 2, one of them is subtracted, which
+    loses no digit. (Not with durations.)
     """
     state, action = np.nonzero(mdp.allowed_actions)
     S, A, K = mdp.next_state.shape
@@ -169,7 +168,7 @@ def list_pairs(mdp: OutcomeModel) -> Pairs:
 
 
 def in_fractions(mdp: OutcomeModel, pairs: Pairs) -> tuple[Pairs, bool]:
-    """Return the rows in fractions, and whether every number was recognized as one."""
+    """Return the rows in fractions, and whether every number was a simple fraction."""
     state, action = pairs.state, pairs.action
     probability = mdp.probability[state, action]
     row, k = np.nonzero(probability)
@@ -177,7 +176,7 @@ def in_fractions(mdp: OutcomeModel, pairs: Pairs) -> tuple[Pairs, bool]:
     reward, r_sure = read_fractions(mdp.reward[state, action][row, k])
     starts = np.searchsorted(row, np.arange(state.size))
     p = p / np.add.reduceat(p, starts)[row]
-    # As Q has them: the outcomes that lead to one state together, in the order of the states.
+    # In the order of Q: outcomes with the same next state together, in the order of states.
     key = row * mdp.n_states + mdp.next_state[state, action][row, k]
     order = np.argsort(key, kind="stable")
     merged = np.add.reduceat(p[order], np.flatnonzero(np.diff(key[order], prepend=-1)))
@@ -192,7 +191,7 @@ def in_fractions(mdp: OutcomeModel, pairs: Pairs) -> tuple[Pairs, bool]:
 
 
 def read_fractions(values: FloatArray) -> tuple[Any, bool]:
-    """Return the fractions that doubles (n,) stand for, and whether all of them were recognized."""
+    """Return the fractions of doubles (n,), and whether all were simple."""
     different, place = np.unique(values, return_inverse=True)
     read = [_read_fraction(x) for x in different.tolist()]
     fractions = np.empty(different.size, dtype=object)
@@ -218,6 +217,6 @@ def _simplest(low: Fraction, high: Fraction) -> Fraction:
 
 
 def is_short(values: FloatArray) -> BoolArray:
-    """Whether a double's last 16 bits are zero: then it is taken for exact, not for rounded."""
+    """Whether a double's last 16 bits are zero, so that it counts as exact."""
     mantissa: FloatArray = np.ldexp(np.frexp(values)[0], 37)
     return np.asarray(mantissa == np.rint(mantissa))

@@ -1,6 +1,6 @@
 """Policies of a tabular MDP: checking, listing, drawing them, and the chains they induce.
 
-A policy takes only actions that a state has: ``allowed``, shape (S, A), tells which.
+A policy takes only the actions in ``allowed``, shape (S, A).
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from unichain_gym.summary import abbreviate
 class DeterministicPolicies(Sequence[IntArray]):
     """All deterministic policies, each (S,) actions, in lexicographic order.
 
-    Policy i is the number i written in digits, one for each state; the digit of the last state is
-    the least significant. A digit is the rank of an action among the actions of the state. Nothing
-    is stored, and a slice is such a sequence again.
+    Policy i is the number i in digits, one for each state, the last state's digit the least
+    significant. A digit is the rank of an action among the actions of the state. Policies are
+    computed on demand; a slice is again such a sequence.
 
     Parameters
     ----------
@@ -39,10 +39,6 @@ class DeterministicPolicies(Sequence[IntArray]):
     numbers : range, optional
         Which policies, by number; all by default.
 
-    Attributes
-    ----------
-    n_policies : int
-        How many there are, also where that is too many for ``len``.
 
     Examples
     --------
@@ -58,7 +54,7 @@ class DeterministicPolicies(Sequence[IntArray]):
         self._allowed = allowed
         n_actions = np.count_nonzero(allowed, axis=1)
         self._base: list[int] = n_actions.tolist()
-        # How many there are, by powers: a product of many factors takes long.
+        # Powers, since a product of many factors takes long.
         powers = zip(*(c.tolist() for c in np.unique(n_actions, return_counts=True)), strict=True)
         self._numbers = range(math.prod(n**k for n, k in powers)) if numbers is None else numbers
 
@@ -74,7 +70,6 @@ class DeterministicPolicies(Sequence[IntArray]):
         return max(0, (r.stop - r.start + r.step - (1 if r.step > 0 else -1)) // r.step)
 
     def __len__(self) -> int:
-        """Return `n_policies`; an `OverflowError` if it exceeds `sys.maxsize`."""
         n = self.n_policies
         if n > sys.maxsize:
             least = f"at least 2**{n.bit_length() - 1} policies"
@@ -86,7 +81,6 @@ class DeterministicPolicies(Sequence[IntArray]):
     @overload
     def __getitem__(self, index: slice) -> DeterministicPolicies: ...
     def __getitem__(self, index: int | slice) -> IntArray | DeterministicPolicies:
-        """Return the policy of a number, or the policies of a slice."""
         if isinstance(index, slice):
             return DeterministicPolicies(self._allowed, self._numbers[index])
         number, digits = self._numbers[index], np.zeros(len(self._base), dtype=np.int64)
@@ -97,7 +91,6 @@ class DeterministicPolicies(Sequence[IntArray]):
         return np.asarray(self._actions[np.arange(digits.size), digits])
 
     def __contains__(self, policy: object) -> bool:
-        """Whether a policy (S,) is one of these."""
         S, A = self._allowed.shape
         chosen: NDArray[Any] = np.array(policy, dtype=object)
         if chosen.shape != (S,) or not all(isinstance(a, int | np.integer) for a in chosen):
@@ -160,8 +153,7 @@ def check_policy(mdp: OutcomeModel, policy: ArrayLike | OptimalPolicy) -> FloatA
     Raises
     ------
     InvalidModelError
-        If the shape is neither, an action is out of range or one that the state lacks, or a row
-        does not sum to 1.
+        If the shape is wrong, the state lacks an action, or a row does not sum to 1.
     """
     given: Any = getattr(policy, "policy", policy)
     allowed = mdp.allowed_actions
@@ -188,7 +180,6 @@ def check_policy(mdp: OutcomeModel, policy: ArrayLike | OptimalPolicy) -> FloatA
 
 
 def _one_hot(actions: NDArray[Any], A: int) -> FloatArray:
-    """Check actions (S,) and return them as probabilities (S, A)."""
     S = actions.size
     if not np.issubdtype(actions.dtype, np.integer):
         raise InvalidModelError(
@@ -211,7 +202,7 @@ def _distributions(policy: NDArray[Any]) -> FloatArray:
     row = np.broadcast_to(np.arange(S)[:, None], (S, A))
     place = "action {1} in state {0}".format
     given = read_floats(policy, "action probabilities").copy()
-    # Small positive ones are honest: the tail of a softmax is that small.
+    # Small positive entries are meant: the tail of a softmax is that small.
     pi = drop_residues(given, row, S, lambda i: place(*divmod(i, A)), None, small_is_meant=True)
     if not np.isfinite(pi).all() or (pi < 0.0).any():
         state = int(np.argmax(~(pi >= 0.0).all(axis=1)))
@@ -242,8 +233,8 @@ def induce(mdp: OutcomeModel, policy: ArrayLike | OptimalPolicy) -> MarkovChain:
     """
     pi = read_only(check_policy(mdp, policy))
     S = mdp.n_states
-    # A deterministic policy, the usual case, needs one action's outcomes and not all A. (A
-    # largest probability of 1 is not enough: next to it, 1e-17 still makes an edge.)
+    # A deterministic policy needs the outcomes of one action only. (A largest probability of 1 is
+    # not enough: another entry of 1e-17 is still an edge.)
     if (np.count_nonzero(pi, axis=1) == 1).all():
         chosen = (np.arange(S), pi.argmax(axis=1))
         weight, column = mdp.probability[chosen], mdp.next_state[chosen]

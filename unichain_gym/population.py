@@ -83,10 +83,6 @@ def simulate_counts(
     rng : numpy.random.Generator or int
         The source of randomness, or a seed to make one.
 
-    Returns
-    -------
-    TransitionCounts
-
     Raises
     ------
     InvalidArgumentError

@@ -105,10 +105,6 @@ def make_mdp(
         ``{"n_states": 20, "branching": 4, "seed": 1}`` for core ``g``. They may change the
         core's number of states, which the mnemonic's includes.
 
-    Returns
-    -------
-    TabularMDP
-
     Raises
     ------
     InvalidMnemonicError, InvalidModelError, ModelTooLargeError
@@ -214,7 +210,6 @@ def attach_streams(
 
 
 def _check_size(core: TabularMDP, n_states: int) -> None:
-    """Raise `ModelTooLargeError` if the table of a core and its streams has too many entries."""
     A, K = core.n_actions, max(2, core.next_state.shape[2])
     if n_states * A * K > MOST_OUTCOMES:
         size, most = n_states * A * K * 24 // 10**9, f"{MOST_OUTCOMES * 24 / 1e9:.3g}"
@@ -246,7 +241,6 @@ def _by_stream_and_action(what: str, values: ArrayLike, n_streams: int, A: int) 
 def _by_stream(
     what: str, values: int | Sequence[int], n_streams: int, low: int, high: int | None
 ) -> IntArray:
-    """Return the integers ``values``, checked, for every stream, shape (n_streams,)."""
     array = read_array(values, what)
     if array.shape not in ((), (n_streams,)) or not np.issubdtype(array.dtype, np.integer):
         raise InvalidModelError(

@@ -44,7 +44,6 @@ class Classification:
         return format_table(self._rows())
 
     def _repr_html_(self) -> str:
-        """Return the table for notebooks."""
         return html_table("classes", self._rows())
 
     def _rows(self) -> list[Sequence[str]]:

@@ -76,10 +76,6 @@ def simulate(chain: RewardProcess, n_steps: int, seed: int | np.random.Generator
     seed : int or numpy.random.Generator
         A seed, or a generator to draw from.
 
-    Returns
-    -------
-    Trajectory
-
     Raises
     ------
     InvalidArgumentError

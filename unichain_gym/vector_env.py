@@ -275,18 +275,15 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
         self._last_action = np.full(self.num_envs, -1)
 
     def _at_limit(self) -> BoolArray | None:
-        """Return which environments have reached the time limit; None if none has."""
         if self.max_episode_steps is None:
             return None
         ended: BoolArray = self._steps - self._first_step >= self.max_episode_steps
         return ended if ended.any() else None
 
     def _begin(self, mask: BoolArray) -> None:
-        """Set the clock of the masked environments to 0."""
         self._first_step[mask], self._last_action[mask] = self._steps, -1
 
     def _restart(self, mask: BoolArray, draws: FloatArray) -> None:
-        """Start the masked environments in states from the initial distribution."""
         assert self._states is not None
         self._states[mask] = np.searchsorted(self._start_thresholds, draws, side="right")
         self._begin(mask)

@@ -111,7 +111,7 @@ def test_a_periodic_chain_hits_the_states_it_visits() -> None:
 
 def test_targets_must_exist_and_must_not_be_avoided() -> None:
     chain = walk(5, 0.5, 0.5)
-    with pytest.raises(InvalidModelError, match="state 3 is both a target and to be avoided"):
+    with pytest.raises(InvalidModelError, match="state 3 is in both targets and avoiding"):
         chain.hitting_probability([1, 3], avoiding=[3, 4])
     with pytest.raises(InvalidModelError, match="state 6 does not exist; states are 0 to 5"):
         chain.hitting_probability(0, avoiding=6)
