@@ -2,9 +2,10 @@
 """A clinic that opens with a queue.
 
 At eight in the morning 30 patients stand at the door of a walk-in clinic, and 20 more come each
-hour. Two nurses are there all the time. One rule calls a third nurse while more than 4 patients are
-in the clinic; the other one calls two more, but only while more than 12 are. A nurse costs 30 an
-hour, and each patient in the clinic 6 an hour. Which rule makes the first four hours cheaper?
+hour. Two nurses work all the time. One rule calls a third nurse while more than 4 patients are in
+the clinic. The other rule calls two more nurses while more than 12 patients are in the clinic. A
+nurse costs 30 an hour, and each patient in the clinic 6 an hour. Which rule makes the first four
+hours cheaper?
 
 The clinic is simulated from event to event, so that steps take time: until a patient comes or goes.
 """
@@ -21,7 +22,7 @@ from lstd_agent import OneHot, SeminormLSTDAgent
 
 ARRIVALS, SERVED = 20.0, 12.0  # patients an hour: all, and by one nurse
 PATIENT, NURSE = 6.0, 30.0  # costs an hour
-AT_THE_DOOR, MOST = 30, 60  # who finds the clinic full goes elsewhere
+AT_THE_DOOR, MOST = 30, 60  # a full clinic turns patients away
 HOURS = 4.0
 
 
@@ -42,7 +43,7 @@ class Clinic(gym.Env[Any, Any]):
         return self.patients, {}
 
     def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
-        """Let the time pass until a patient comes or goes, and tell it in the info."""
+        """Wait until a patient comes or goes; the info has the duration."""
         come = ARRIVALS if self.patients < MOST else 0.0
         go = SERVED * min(self.patients, action)
         hours = self.np_random.exponential(1.0 / (come + go))
@@ -56,14 +57,13 @@ RULES: dict[str, Callable[[int], int]] = {
     "two more above 12": lambda patients: 4 if patients > 12 else 2,
 }
 
-# %% [markdown]
-# The gain is the cost of an hour in the long run. A morning costs more by the bias of its start,
-# relative to the mean bias over the time of the long run: of the second half of each trial.
+# %% [markdown] The gain is the cost of an hour in the long run. A morning adds the bias of its
+# start, relative to the mean bias over the second half of each trial.
 
 
 # %%
 def cost_of_morning(agent: SeminormLSTDAgent) -> float:
-    """Return what the first hours cost, by a fitted agent."""
+    """Return the cost of the first hours, by a fitted agent."""
     time = agent.counts.duration_sums
     assert time is not None  # the environment tells them
     hours = np.asarray(time[time.shape[0] // 2 :].sum(axis=0)).ravel()

@@ -3,10 +3,8 @@
 
 In a hall of `gym_simplegrid` (``pip install gym-simplegrid``) a cart brings parcels from a gate to
 a packing table, again and again; one move in ten slips. A delivery pays 1, a move costs 0.1. At
-night the cart is left loaded wherever it stands. Is it worth 0.4 to have it taken beside the table?
-
-On average nothing can be seen: the reward of a move in the long run is the same wherever the cart
-stood in the morning.
+night the loaded cart stays at its place. Is it worth 0.4 to move it beside the table? The average
+does not answer: the long-run reward of a move does not depend on the cart's place in the morning.
 """
 
 # %%
@@ -51,9 +49,8 @@ class Deliveries(gym.Wrapper[int, int, int, int]):
         return cell, float(reward), False, False, info
 
 
-# %% [markdown]
-# What each move does from each cell, by trying it, which is all that an exact answer takes; and the
-# shortest ways to the table, which is how the cart is driven.
+# %% [markdown] Trying each move in each cell gives the model for an exact answer. The cart takes
+# shortest paths to the table.
 
 
 # %%
@@ -73,7 +70,7 @@ def moves(env: gym.Env[int, int]) -> dict[int, list[tuple[int, float]]]:
 
 
 def shortest_ways(table: dict[int, list[tuple[int, float]]]) -> np.ndarray[Any, Any]:
-    """Return the action of each cell that is a step nearer to the table."""
+    """Return an action of each cell that moves nearer to the table."""
     policy, reached, waiting = np.zeros(64, dtype=int), {TABLE}, deque([TABLE])
     while waiting:
         goal = waiting.popleft()
@@ -102,7 +99,7 @@ def exact_bias(table: dict[int, list[tuple[int, float]]], policy: Any) -> np.nda
 
 # %%
 def main(n_runs: int = 4, n_trials: int = 1500, picture: str | None = None) -> Estimate:
-    """Estimate what a morning beside the table is worth, decide, and compare with the exact."""
+    """Estimate the value of a start beside the table, decide, and compare with the exact value."""
     try:
         env = gym.make(ENV_ID, disable_env_checker=True, max_episode_steps=-1)
     except ModuleNotFoundError as error:

@@ -1,9 +1,9 @@
 # %% [markdown]
 """A shop that opens with empty shelves.
 
-Orders arrive after two days. Each evening the shop orders what brings stock and deliveries under
-way to five. It opens tomorrow with nothing: an express delivery of five units tonight would cost
-20, where five units cost 10 in the ordinary way. Is that worth it?
+Orders arrive after two days. Each evening the shop orders up to five units, including deliveries
+under way. It opens tomorrow with no stock. An express delivery of five units tonight costs 20; an
+ordinary one costs 10. Is that worth it?
 """
 
 # %%
@@ -23,7 +23,7 @@ def state_of(stock: int, arriving: int) -> int:
 
 
 def outcomes_of(stock: int, arriving: int) -> list[Outcome]:
-    """List what a day brings: an order, sales of what there is, a delivery."""
+    """List the outcomes of a day: an order, sales from stock, a delivery."""
     order = max(TARGET - stock - arriving, 0)
     found: list[Outcome] = []
     for demand, probability in DEMAND.items():
@@ -43,7 +43,7 @@ def make_shop() -> TableEnv:
 
 # %%
 def main(n_runs: int = 4, n_trials: int = 800, picture: str | None = None) -> Estimate:
-    """Estimate what full shelves are worth, decide, and compare with the exact value."""
+    """Estimate the value of full shelves, decide, and compare with the exact value."""
     env = make_shop()
     stocks = [state_of(stock, 0) for stock in range(TARGET + 1)]
     full, empty = stocks[-1], stocks[0]

@@ -1,12 +1,11 @@
 # %% [markdown]
 """A queue whose policy is learned.
 
-A counter may serve at its normal pace, or have a helper come for a price a minute.
-Stable-Baselines3 learns when. Its reports are mean rewards of episodes. But it is Monday morning,
-up to 20 customers are waiting, and one of the policies on the way is to be put to work: which?
-
-Two numbers a policy tell: the gain, what it earns a minute in the long run, and the mean bias of
-the start, what it earns above that while the backlog is worked off.
+A counter serves at its normal pace, or calls a helper at a price per minute. Stable-Baselines3
+learns when, and reports mean rewards of episodes. On Monday morning up to 20 customers wait. Which
+of the learned policies is best for this day? Two numbers of a policy decide: the gain, its reward
+per minute in the long run, and the mean bias of the start, its reward above the gain while the
+backlog drains.
 """
 
 # %%
@@ -17,11 +16,11 @@ import gymnasium as gym
 from lstd_agent import OneHot
 
 MOST, BACKLOG, PRICE = 30, 20, 2.0
-ARRIVAL, SERVICE = 0.35, (0.4, 0.65)  # in a minute at most one happens
+ARRIVAL, SERVICE = 0.35, (0.4, 0.65)  # at most one event per minute
 
 
 class Counter(gym.Env[Any, Any]):
-    """So many customers, and a helper or not; each minute and customer costs 1."""
+    """A queue with or without a helper; each customer costs 1 per minute."""
 
     def __init__(self) -> None:
         self.observation_space = gym.spaces.Discrete(MOST + 1)
@@ -47,8 +46,7 @@ class Counter(gym.Env[Any, Any]):
         return self.n, reward, False, False, {}
 
 
-# %% [markdown]
-# Learning, as it is always done, with a callback that looks at the policy now and then.
+# %% [markdown] Ordinary learning, with a callback that evaluates the policy at intervals.
 
 
 # %%
@@ -88,7 +86,7 @@ def main(
 
 
 def value_of_a_day(found: Any) -> float:
-    """Return what a day of 480 minutes earns on average, from its start on."""
+    """Return the mean reward of a day of 480 minutes."""
     return float(480 * found.gain + found.start_value)
 
 

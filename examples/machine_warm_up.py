@@ -1,8 +1,8 @@
 # %% [markdown]
 """A machine that warms up.
 
-Cold, a machine works slowly and breaks down more often; each repair leaves it cold. Preheating
-before the shift costs 12 pieces' worth of energy. Is that worth it?
+A cold machine works slowly and breaks down more often; after a repair it is cold. Preheating before
+the shift costs energy worth 12 pieces. Is that worth it?
 """
 
 # %%
@@ -17,7 +17,7 @@ WARMING, REPAIR = 0.25, 0.1  # probabilities a minute
 
 
 def outcomes_of(level: int) -> list[Outcome]:
-    """List what a minute at a level of warmth brings: a breakdown, a rise, or neither."""
+    """List the outcomes of a minute at a level of warmth: a breakdown, a rise, or neither."""
     pieces = 1.0 + 0.4 * level
     breakdown = 0.02 - 0.003 * level
     rise = (1.0 - breakdown) * (WARMING if level < WARM else 0.0)
@@ -37,7 +37,7 @@ def make_machine() -> TableEnv:
 
 # %%
 def main(n_runs: int = 4, n_trials: int = 300, picture: str | None = None) -> Estimate:
-    """Estimate what a warm start is worth, decide, and compare with the exact value."""
+    """Estimate the value of a warm start, decide, and compare with the exact value."""
     env = make_machine()
     levels = list(range(WARM + 1))
     worths = over_runs(

@@ -5,8 +5,8 @@ A counter serves one customer at a time. On Monday morning 15 customers are wait
 next door would serve them all at once, for 500. Waiting costs 1 for each customer and minute.
 Is the crew worth it?
 
-On average nothing can be seen: the mean number waiting in the long run is 2, crew or not. The
-question is about the bias.
+The average does not answer: the long-run mean number waiting is 2 with and without the crew. The
+bias answers.
 """
 
 # %%
@@ -16,8 +16,8 @@ from lstd_agent import OneHot, SeminormLSTDAgent
 from unichain_gym import TabularMDP
 
 BACKLOG, PRICE = 15, 500.0
-ARRIVAL, SERVICE = 0.4, 0.6  # in a minute one or the other happens
-MOST = 60  # customers; who finds them waiting leaves
+ARRIVAL, SERVICE = 0.4, 0.6  # probabilities of the one event in a minute
+MOST = 60  # customers; a longer queue turns arrivals away
 
 
 def make_queue() -> TableEnv:

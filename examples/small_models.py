@@ -1,4 +1,4 @@
-"""What the examples share: a model from a table, estimates from several runs, and a picture."""
+"""Shared by the examples: a model from a table, estimates from several runs, and a picture."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ Outcome = tuple[float, int, float, bool]
 
 
 class TableEnv(gym.Env[Any, Any]):
-    """A continuing task from its outcomes, with starts drawn evenly from some states.
+    """A continuing task from its outcomes, with uniform starts in some states.
 
     Parameters
     ----------
     outcomes : list of list of tuple
-        Of each state: probability, next state, reward and False.
+        For each state: probability, next state, reward and False.
     starts : sequence of int
         The states in which trials start.
     """
@@ -65,7 +65,7 @@ class Estimate:
         return str(Comparison(self.value, self.error))
 
     def against(self, price: float) -> str:
-        """Return whether it is worth a price, and by how much."""
+        """Compare the number with a price, in words."""
         verdict = "worth it" if self.value > price else "too dear"
         return f"{verdict}, by {Estimate(abs(self.value - price), self.error)}"
 
@@ -80,7 +80,7 @@ def over_runs(
     n_trials: int,
     t_max: int,
 ) -> list[Estimate]:
-    """Collect and fit several independent times, and combine the numbers of each fit.
+    """Collect and fit in several independent runs, and combine their numbers.
 
     Parameters
     ----------
@@ -113,12 +113,12 @@ def draw_worth(
     ylabel: str,
     price: float | None = None,
 ) -> Figure:
-    """Draw what starts are worth: estimates, exact values, and the price to compare them with.
+    """Draw the values of starts: estimates, exact values, and a price.
 
     Parameters
     ----------
     places : list
-        What the starts are, along the horizontal axis.
+        The starts, along the horizontal axis.
     estimates : list of Estimate
     exact : array_like
     title, xlabel, ylabel : str

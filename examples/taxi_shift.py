@@ -1,9 +1,9 @@
 # %% [markdown]
 """Where to start a shift.
 
-Gymnasium's Taxi, driven without end: after each passenger the next one appears, and the taxi is
-somewhere in the city. A driver may begin the shift at any of the four ranks. What is the best one
-worth against the worst?
+Gymnasium's Taxi as a continuing task: after each passenger the next one appears, and the taxi is
+somewhere in the city. A driver may begin the shift at any of four ranks. What is the value of the
+best rank against the worst?
 """
 
 # %%
@@ -27,7 +27,7 @@ def first_states(rank: tuple[int, int]) -> list[int]:
 
 # %%
 def main(n_runs: int = 4, n_trials: int = 1500, picture: str | None = None) -> Estimate:
-    """Estimate what the best rank is worth against the worst."""
+    """Estimate the value of the best rank against the worst."""
     model = TabularMDP.from_gymnasium(gym.make(TAXI), on_termination="restart")
     driving = model.optimal_policy()
     exact = {name: float(np.mean(driving.bias[first_states(at)])) for name, at in RANKS.items()}

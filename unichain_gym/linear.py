@@ -227,7 +227,7 @@ class CertifiedSolver:
         return x / self._rate if transposed else x
 
     def error_bound(self, c: FloatArray, x: FloatArray, transposed: bool = False) -> float:
-        """Bound the error of a solution (n,) relative to it, in maxima, or transposed in sums."""
+        """Bound the relative error of a solution (n,), in the ∞-norm; transposed, the 1-norm."""
         if self._successor:
             return self._successor.error_bound(c, x, transposed)
         if transposed:

@@ -11,40 +11,40 @@ Taking action a once and then following d changes the value in state s by terms 
 
     Σ_s' p(s'|s, a) y_-1(s'),    r(s, a) + Σ_s' p(s'|s, a) y_0(s'),    Σ_s' p(s'|s, a) y_n(s')
 
-depend on a. Each iteration compares every action with that of d by these in turn, and takes the
-best of those that are better. The value near γ = 1 then rises and no policy comes back; where
-nothing is better in the terms up to n + 1, d is n-discount optimal (Veinott, 1969, Ann. Math.
-Stat. 40; Howard, 1960, for the gain).
+depend on a. Each iteration compares every action with d's action by these terms in turn, and takes
+the best action. The value near γ = 1 then rises, so no policy repeats. If no action is better in
+the terms up to n + 1, d is n-discount optimal (Veinott, 1969, Ann. Math. Stat. 40; Howard, 1960,
+for the gain).
 
-**Ties.** A difference counts if it exceeds a bound of its error, in which every probability and
-reward may be off by half an ulp. So a change is an improvement for certain, and rounding cannot
-make policies cycle. A difference within the bound is open: `Evaluation.bound`. In fractions the
-bound is 0.
+**Ties.** A difference counts if it exceeds its error bound, which allows half an ulp for every
+probability and reward. So every change is an improvement, and rounding cannot make policies cycle.
+A difference within the bound is open: `Evaluation.bound`. In fractions the bound is 0.
 
-**Time.** Where steps take time, r(s, a) - g(s) τ(s, a) + Σ_s' p(s'|s, a) y_0(s') is compared, and
-only the gain is a criterion (Denardo & Fox, 1968, SIAM J. Appl. Math. 16; Puterman, chapter 11).
+**Time.** If steps take time, actions are compared by r(s, a) - g(s) τ(s, a) + Σ_s' p(s'|s, a)
+y_0(s'), and the gain is the only criterion (Denardo & Fox, 1968, SIAM J. Appl. Math. 16; Puterman,
+chapter 11).
 
 **Start.** Value iteration, and policy iteration for a discount near 1, need neither structure nor
-bounds. What they find is mostly optimal and then only has to be evaluated once.
+bounds. Their policy is mostly optimal and then needs one evaluation only.
 
 **Equations.** With one *ground* state of each recurrent class, and the values w = 0 there,
 
     w = f - a + γ P w
 
-has one solution, a constant on each class: for γ = 1 the class's average of f, and the average of
-the classes ahead on transient states. If all states but the grounds are U, with
-A = I - γ P_UU, z = A^{-1} 1 the time to a ground, and u = A^{-1} f_U, then
+has one solution with a constant on each class. For γ = 1, a is the class average of f, and on
+transient states the average by absorption probabilities. With U all states but the grounds, A = I -
+γ P_UU, z = A^{-1} 1 the time to a ground, and u = A^{-1} f_U, then
 
     a = (f + γ P u)/(1 + γ P z) on the ground,    w_U = A^{-1} (f - a)_U.
 
-(For γ < 1 and several classes there is no ground and a = 0.) Where steps take time, a τ takes
-the place of a, τ that of the 1 in the denominator, and z = A^{-1} τ.
+(For γ < 1 and several classes there is no ground and a = 0.) If steps take time, a τ replaces a, τ
+replaces the 1 in the denominator, and z = A^{-1} τ.
 
-**The bound.** Whatever w and a are, let ε bound what they miss of the equations: the residual in
-differences w(s') - w(s), its rounding, and what half an ulp of each probability and of each
-number f changes in it. A^{-1} is nonnegative, so that the a of the right-hand side ε, called η,
-bounds the error of a, and e = A^{-1}(ε + η) bounds that of w. One step of refinement, kept apart
-as digits that w has no room for, leaves in ε hardly more than the inputs' own rounding.
+**The bound.** For any w and a, let ε bound the residual of the equations in differences w(s') -
+w(s), its rounding, and its change by half an ulp of each probability and each f. Since A^{-1} is
+nonnegative, the a for the right-hand side ε, called η, bounds the error of a, and e = A^{-1}(ε + η)
+bounds the error of w. One step of refinement, stored separately from w, reduces ε to little more
+than the rounding of the inputs.
 """
 
 from __future__ import annotations
@@ -63,22 +63,22 @@ from unichain_gym.rounding import EPSILON
 from unichain_gym.structure import find_structure, first_of_each, keep_edges, row_sums
 
 BLACKWELL = 2**62
-"""The n of Blackwell optimality: more terms than are ever compared."""
-# In doubles the errors of later terms outgrow what is new in them.
+"""The n of Blackwell optimality, larger than any number of compared terms."""
+# In doubles the errors of later terms exceed their information.
 MAX_TERMS = 40
 NEAR_ONE = 1.0 - 1e-5
 SWEEPS, SETTLED, MAX_ROUGH = 12, 0.02, 40
-ROUGH_STEPS, FULL_STEPS = 16, 2  # the latter where every state leads to many others
+ROUGH_STEPS, FULL_STEPS = 16, 2  # the latter for dense models
 RARE = 0.05
-SAFETY = 1.0 + 1e-3  # for the rounding of the bounds themselves
+SAFETY = 1.0 + 1e-3  # covers the rounding of the bounds
 
 
 class Term(NamedTuple):
-    """A term y + rest of a policy's value, each (S,), and what the terms after it follow from.
+    """A term y + rest of a policy's value, each (S,), and the input of the next term.
 
-    ``error`` bounds the error of y + rest, except for a constant that no comparison sees. ``a`` is
-    the average of the term before, up to the sign, and ``a_error`` bounds its error. Rewards are
-    compared together with the term if it ``has_reward``.
+    ``error`` bounds the error of y + rest up to a constant, which cancels in comparisons. ``a`` is
+    the average of the previous term, up to the sign, and ``a_error`` bounds its error. If the term
+    ``has_reward``, comparisons add the reward.
     """
 
     y: Any
@@ -92,8 +92,7 @@ class Term(NamedTuple):
 class Equations:
     """The equations of a policy, rows (S,) of pairs, factorized once.
 
-    ``discount`` is γ, 1 for the average; ``ground`` states that were frequent under a similar
-    policy.
+    ``discount`` is γ, 1 for the average; ``ground`` has frequent states of a similar policy.
     """
 
     def __init__(self, pairs: Pairs, rows: IntArray, discount: float, ground: IntArray) -> None:
@@ -115,7 +114,7 @@ class Equations:
                 self._choose_better_ground()
 
     def _choose_ground(self, known: IntArray) -> IntArray:
-        """Take what is known of each class, or else a frequent state after a few steps."""
+        """Take a known ground of each class, or a frequent state after a few steps."""
         ground = np.full(self.n_classes, -1)
         known = known[self.label[known] >= 0]
         ground[self.label[known]] = known
@@ -154,7 +153,7 @@ class Equations:
             self._solver: Any = ObjectFactors(N, gamma * own.p[inside], leave)
         else:
             self._solver = find_solver(N if gamma == 1.0 else N * gamma, leave)
-        # How long a step takes, and the steps until a ground: counted, and in time.
+        # The time of a step, and the number and the time of the steps until a ground.
         self.clock = self.steps = one, self._inside(one) if self.ground.size else one
         if own.duration is not None:
             self.clock = own.duration, self._inside(own.duration)
@@ -166,13 +165,13 @@ class Equations:
         return self._solver.solve(c)
 
     def _averages(self, f: Any, u: Any, clock: Any) -> Any:
-        """Return a on the grounds, of which u = A^{-1} f."""
+        """Return a on the grounds, with u = A^{-1} f."""
         G, (tau, time) = self.ground, clock
         length = tau[G] + self.gamma * self.own.ahead(time)[G]
         return (f[G] + self.gamma * self.own.ahead(u)[G]) / length
 
     def _harmonic(self, on_ground: Any) -> Any:
-        """Carry a number of each class to all states: the average over the classes ahead."""
+        """Average a number of each class by the absorption probabilities of all states."""
         if self.is_unichain:
             return np.repeat(on_ground, self.label.size)
         values = np.zeros(self.label.size, dtype=on_ground.dtype)
@@ -191,7 +190,7 @@ class Equations:
         return a, u - a * clock[1] if self.is_unichain else u - self._inside(a * clock[0])
 
     def _term(self, f: Any, f_error: FloatArray, has_reward: bool) -> Term:
-        """Solve the equations of f, (S,), that may be off by some error."""
+        """Solve the equations for f, (S,), with an error up to ``f_error``."""
         clock = self.clock if has_reward else self.steps
         tau = clock[0]
         a, w = self._solve(f, clock)
@@ -230,7 +229,7 @@ class Equations:
     def terms(self, n: int) -> Iterator[tuple[bool, Term]]:
         """Yield the terms from the gain to y_{n+1}, and whether it is the first.
 
-        For a discount it is the discounted value alone.
+        With a discount, yield only the discounted value.
         """
         term = self._term(self.own.reward, self.own.reward_error, has_reward=True)
         if self.discount < 1.0:
@@ -256,7 +255,7 @@ class Equations:
             term = after
 
     def scores(self, term: Term) -> tuple[Any, FloatArray]:
-        """Return what the term says of each pair, and a bound of the error."""
+        """Return the score of each pair by the term, and an error bound."""
         pairs, gamma = self.pairs, self.gamma
         drift, doubt = pairs.drift(term.y)
         score = gamma * drift
@@ -282,10 +281,10 @@ class Equations:
 class Evaluation(NamedTuple):
     """A policy, by rows (S,) of pairs, and how the other actions of every state compare with it.
 
-    ``improved`` is the next policy, the same if no action is better. ``best`` has, after each term
-    that was compared, the pairs (n,) that are not worse in all terms so far. ``bound`` (n,) says of
-    pairs that could not be told apart at some term by how much they differ at most at the first
-    such term; it is 0 for all others. ``ground`` has a frequent state of each recurrent class.
+    ``improved`` is the next policy, the same if no action is better. ``best`` has, after each
+    compared term, the pairs (n,) that are not worse in any term so far. ``bound`` (n,) bounds the
+    difference of an undecided pair at its first undecided term, and is 0 for all other pairs.
+    ``ground`` has a frequent state of each recurrent class.
     """
 
     rows: IntArray
@@ -298,15 +297,15 @@ class Evaluation(NamedTuple):
 def iterate_policies(
     pairs: Pairs, start: IntArray, n: int, discount: float | None, tie_tolerance: float = 0.0
 ) -> list[Evaluation]:
-    """Improve a policy, rows (S,), until nothing is better for certain; return every step.
+    """Improve a policy, rows (S,), until no action is certainly better; return every step.
 
     The criterion is optimality to n: -1 for the gain, 0 for the bias, `BLACKWELL`; or the
-    discounted value, with a discount. Differences up to the tie_tolerance, relative to the size of
-    what is compared, are ties by request.
+    discounted value, with a discount. Differences up to the tie_tolerance, relative to the compared
+    values, are ties.
     """
     rows, ground, seen = start, np.zeros(0, dtype=np.int64), set()
     found: list[Evaluation] = []
-    # A policy may come back only by a tie of gains that was none, and is then listed as open.
+    # A policy repeats only after a false tie of gains; it is then listed as open.
     while rows.tobytes() not in seen:
         seen.add(rows.tobytes())
         found.append(_evaluate(pairs, rows, n, discount, tie_tolerance, ground))
@@ -347,7 +346,7 @@ def _evaluate(
             is_alike[ties] = _are_alike(pairs, ties, own[ties])
         newly = ties[is_open[ties] & (doubt[ties] > 0.0) & (bound[ties] == 0.0) & ~is_alike[ties]]
         bound[newly] = doubt[newly]
-        # The bias is at hand with the gain: both improve at once, each where it counts.
+        # The bias is computed with the gain, so one step improves both.
         better = np.flatnonzero(remaining & (gap > doubt) & (improved == rows)[pairs.state])
         if better.size:
             leader = pairs.leaders(np.where(remaining & (gap > doubt), gap, -np.inf))
@@ -376,9 +375,9 @@ def _are_alike(pairs: Pairs, rows: IntArray, others: IntArray) -> BoolArray:
 
 @np.errstate(over="ignore", invalid="ignore")
 def rough_policy(pairs: Pairs, discount: float | None) -> tuple[IntArray, int]:
-    """Return a policy that is nearly optimal by the discount, or one near 1; and the iterations.
+    """Return a nearly optimal policy for the discount, or for one near 1; and the iterations.
 
-    By value iteration where values settle at once; else by policy iteration in plain doubles.
+    Value iteration if values converge fast; otherwise policy iteration in plain doubles.
     """
     discount = NEAR_ONE if discount is None else discount
     r, Q = pairs.reward, pairs.matrix

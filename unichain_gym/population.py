@@ -1,14 +1,13 @@
 """Simulation of n independent trials at once, exact in law, at a cost that does not grow with n.
 
-Trials of one chain are exchangeable: all that matters of timestep t is how many of them are in
-each state, n_t(s). Those of one state choose among its outcomes (s', r) independently and
-alike, over all actions of the policy at once, so that
+Trials of one chain are exchangeable, so the numbers n_t(s) of trials in each state describe
+timestep t. Trials in one state choose among its outcomes (s', r) independently and alike, over all
+actions of the policy at once, so that
 
     N_t(s, ·) ~ Multinomial(n_t(s), P(s, ·)),    n_{t+1}(s') = Σ_s N_t(s, s'),
 
-with n_0 ~ Multinomial(n, p^0). This is the joint law over all timesteps of the counts that n
-separate trials would give, dependence between timesteps included. A binomial draw costs the
-same for 10 trials and for 10^7.
+with n_0 ~ Multinomial(n, p^0). This is the joint law over all timesteps of the counts of n separate
+trials. A binomial draw costs the same for 10 trials and for 10^7.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from unichain_gym.errors import InvalidArgumentError
 from unichain_gym.outcomes import read_generator, require_integers
 from unichain_gym.trajectory import list_outcomes
 
-# Counts are added up in double precision, which is exact up to here.
+# Sums of counts in double precision are exact up to this number.
 MAX_TRIALS = 2**53
 
 
@@ -35,8 +34,8 @@ MAX_TRIALS = 2**53
 class TransitionCounts:
     """Transition counts and reward sums per timestep of ``n_trials`` trials.
 
-    Timestep t is the transition from the state at t to the state at t + 1, so that there are
-    t_max + 1 of them. Memory is linear in the visited (timestep, state, next state).
+    Timestep t is the transition from the state at t to the state at t + 1, for t = 0 … t_max.
+    Memory is linear in the visited (timestep, state, next state).
 
     Parameters
     ----------
@@ -49,7 +48,7 @@ class TransitionCounts:
     reward_sums : csr_array of float64, shape (t_max + 1, S)
         Entry (t, s) is the sum of the rewards received at t on leaving s.
     duration_sums : csr_array of float64, shape (t_max + 1, S), or None
-        Likewise of the durations of these steps; None if every step takes 1.
+        The sums of the durations of these steps; None if every step takes 1.
 
     Examples
     --------
@@ -74,8 +73,8 @@ def simulate_counts(
     Parameters
     ----------
     chain : MarkovChain
-        What a policy induces: ``mdp.induce(policy)``. Rewards are then drawn by action and
-        outcome as the MDP says; a chain built without an MDP pays its ``reward`` by state.
+        With an MDP, as from ``mdp.induce(policy)``, rewards are drawn by action and outcome. A
+        chain without an MDP pays its ``reward`` by state.
     n_trials : int
         Number of trials, 1 to 2^53; each starts from the chain's initial distribution.
     t_max : int
@@ -86,7 +85,7 @@ def simulate_counts(
     Raises
     ------
     InvalidArgumentError
-        If ``n_trials`` or ``t_max`` is out of range, or ``chain`` is none.
+        If ``n_trials`` or ``t_max`` is out of range, or ``chain`` is no chain.
 
     Examples
     --------
@@ -110,7 +109,7 @@ def simulate_replicates(
 ) -> list[TransitionCounts]:
     """Simulate independent populations of ``n_trials`` trials in one pass over time.
 
-    A list of ``n_replicates`` of what `simulate_counts` returns; the other arguments are its own.
+    Returns ``n_replicates`` results of `simulate_counts`, with its other arguments.
     """
     require_integers(InvalidArgumentError, low=0, t_max=t_max)
     require_integers(InvalidArgumentError, low=1, n_replicates=n_replicates)
@@ -164,8 +163,8 @@ def outcomes_of(
 ) -> tuple[IntArray, FloatArray, FloatArray, FloatArray | None]:
     """Return next state, probability, reward and duration, each (S, K), of a chain's outcomes.
 
-    Outcomes of different actions that share all but the probability are one. Those of a state are
-    sorted as `as_categories` wants them.
+    Outcomes of different actions merge if they differ only in probability. The outcomes of a state
+    are sorted for `as_categories`.
     """
     S = chain.n_states
     count, next_state, probability, number = list_outcomes(chain, 0, S)
@@ -187,10 +186,10 @@ def outcomes_of(
 
 
 def as_categories(p: FloatArray) -> FloatArray:
-    """Return sorted probabilities (..., n) as a multinomial draw takes them: with sum 1.
+    """Return sorted probabilities (..., n), scaled to sum 1 for a multinomial draw.
 
-    A valid row may miss 1 by its rounding, and its largest entry may exceed 1. The draw gives what
-    is left to the last category, which is the largest and so never of probability zero.
+    A valid row may miss 1 by its rounding, and its largest entry may exceed 1. The draw gives the
+    rest to the last category, the largest, which has positive probability.
     """
     return np.asarray(p / p.sum(axis=-1, keepdims=True))
 
@@ -198,7 +197,7 @@ def as_categories(p: FloatArray) -> FloatArray:
 def _sum_entries(
     row: IntArray, column: IntArray, data: NDArray[np.generic], shape: tuple[int, int]
 ) -> sparse.csr_array:
-    """Return the CSR matrix of a list of entries; those of one place are added up."""
+    """Return the CSR matrix of a list of entries; duplicate entries add up."""
     order = np.argsort(row, kind="stable")
     indptr = np.concatenate(([0], np.cumsum(np.bincount(row, minlength=shape[0]))))
     matrix = sparse.csr_array((data[order], column[order], indptr), shape=shape)

@@ -1,9 +1,8 @@
-"""Restricting chains and MDPs to the states that can be reached.
+"""Restricting chains and MDPs to reachable states.
 
-What can be reached is closed: no transition leaves it. So the restricted chain is a chain, with
-the same law from the same start. An MDP is restricted to what can be reached under any policy;
-the MDP of a chain to what one policy can reach, where other actions may lead out, and are then
-actions that the state lacks.
+No transition leaves the set of reachable states. So the restricted chain is a chain with the same
+law from the same start. An MDP keeps the states that any policy can reach. The MDP of a chain keeps
+the states that its policy can reach, and loses actions that lead out of them.
 """
 
 from __future__ import annotations
@@ -30,10 +29,10 @@ def reach(
     from_: ArrayLike | None = None,
     names: Sequence[str | int] | None = None,
 ) -> tuple[IntArray, FloatArray]:
-    """Return the states that can be reached, sorted, and the distribution to start from.
+    """Return the reachable states, sorted, and the start distribution.
 
-    That is ``initial``, or uniform over the states ``from_``, by number, name or mask. Of P, it
-    only matters which entries there are.
+    The start is ``initial``, or uniform over the states ``from_``, by number, name or mask. Only
+    the sparsity pattern of P is used.
     """
     start = initial
     if from_ is not None:
@@ -61,7 +60,7 @@ def restrict_mdp(mdp: Model, states: IntArray, start: FloatArray) -> Model:
     next_state = new[mdp.next_state[states]]
     leads_out = np.any((next_state < 0) & (probability > 0.0), axis=2)
     probability[leads_out] = 0.0
-    # Outcomes of probability zero must lead somewhere too.
+    # Outcomes of probability zero need a valid next state too.
     own = np.arange(states.size)[:, None, None]
     names = range(mdp.n_states) if mdp.state_names is None else mdp.state_names
     return replace(

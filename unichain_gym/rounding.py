@@ -1,12 +1,12 @@
-"""What rounding does to rows of probabilities: sums beside 1, single precision, residues of zero.
+"""Rounding in rows of probabilities: sums near 1, single precision, residues of zero.
 
-Probabilities with finitely many digits do not sum to 1. `sum_tolerance` says which differences
-rounding explains in doubles. `in_double` divides rows of lower precision, such as a network's
-float32 softmax, by their sums in double.
+Probabilities with finitely many digits do not sum to 1. `sum_tolerance` bounds the rounding of such
+sums in doubles. `in_double` divides rows of lower precision, such as a network's float32 softmax,
+by their sums in double.
 
-A residue is what a difference leaves where zero is meant: ``1 - 0.7 - 0.1 - 0.1 - 0.1`` is
-2.8e-17, ``1 - 0.9 - 0.1`` is -2.8e-17. As a probability it makes a transition possible, once in
-10^16 steps, and so changes recurrent classes and gain. `drop_residues` finds such entries.
+A residue is the rounding error of a difference that should be zero: ``1 - 0.7 - 0.1 - 0.1 - 0.1``
+is 2.8e-17, ``1 - 0.9 - 0.1`` is -2.8e-17. As a probability it allows a transition once in 10^16
+steps, which changes recurrent classes and gain. `drop_residues` finds such entries.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from unichain_gym.outcomes import read_number
 EPSILON = float(np.finfo(np.float64).eps)
 
 RESIDUES = 1e-20, 1e-15
-"""Of a row's largest entry, from where to where an entry may be a residue.
+"""The range of possible residues, relative to a row's largest entry.
 
-Differences of doubles near 1 are multiples of 1.1e-16, near 1e-4 of 1.4e-20; an entry of 1e-40
-is none of them, but computed as what it is.
+Differences of doubles near 1 are multiples of 1.1e-16, near 1e-4 of 1.4e-20; so an entry of 1e-40
+is no residue.
 """
 
 SAY_WHICH = " or pass drop_below=1e-15; drop_below=0 keeps everything as it is"
 
 
 def sum_tolerance(n_terms: int) -> float:
-    """Return how far from 1 a sum of ``n_terms`` probabilities may honestly be.
+    """Return how far from 1 rounding may move a sum of ``n_terms`` probabilities.
 
-    Rounding of the terms themselves grows with their number; the factor 1e4 lets through
-    probabilities written down with twelve digits.
+    Rounding grows with the number of terms; the factor 1e4 accepts probabilities written with
+    twelve digits.
     """
     return 1e4 * EPSILON * max(1, n_terms)
 
@@ -55,8 +55,8 @@ def in_double(
 
     A row of lower precision is divided by its sum if that misses 1 by no more than its dtype's
     epsilon for each term that is not 0 (at least four). Negative entries of the dtype's rounding
-    size become 0, with a `RoundingWarning`, in which ``place`` names the entry of a flat index.
-    ``row``, of the shape of p, says to which row an entry belongs.
+    size become 0, with a `RoundingWarning`; ``place`` names the entry of a flat index for it.
+    ``row``, of the shape of p, has the row number of each entry.
     """
     if p.dtype == np.float64:
         return p.astype(np.float64, copy=False)
@@ -85,10 +85,10 @@ def drop_residues(
 ) -> FloatArray:
     """Return probabilities `in_double`, with residues set to 0.
 
-    Entries smaller in size than the share ``drop_below``, from 0 to 1, of their row's largest
-    become 0, and the others of the row grow to keep its sum; with 0, all stay. By default negative
-    entries below 1e-15 of the largest become 0, positive ones stay, and a `RoundingWarning` names
-    both, or the negative ones alone if ``small_is_meant``.
+    Entries smaller in size than the share ``drop_below`` (0 to 1) of their row's largest become 0,
+    and the row's other entries grow to keep its sum; with 0, all stay. By default negative entries
+    below 1e-15 of the largest become 0, positive ones stay, and a `RoundingWarning` names both, or
+    the negative ones alone if ``small_is_meant``.
     """
     low, high = RESIDUES
     limit = high if drop_below is None else drop_below
@@ -121,7 +121,7 @@ def drop_residues(
 
 
 def _warn(p: FloatArray, entries: IntArray, place: Callable[[int], str], remedy: str) -> None:
-    """Name up to three entries of rounding size, and what to do about them."""
+    """Name up to three entries of rounding size, and the remedy."""
     named = []
     for i in entries[:3].tolist():
         taken = ", taken as 0" if p.flat[i] < 0.0 else ""

@@ -1,12 +1,12 @@
 """The spectral gap: how fast a chain forgets its start.
 
 The *absolute spectral gap* is γ = 1 - ρ(P - P*), with ρ the spectral radius: 1 minus the largest
-|λ| among all eigenvalues of P but the 1 that each recurrent class has (Levin & Peres, 2017,
-Markov Chains and Mixing Times, chapter 12). P^t tends to P* as (1 - γ)^t, and 1/γ is the
-relaxation time. Periodic classes have other eigenvalues of modulus 1, so their gap is 0.
+|λ| of all eigenvalues of P except one 1 for each recurrent class (Levin & Peres, 2017, Markov
+Chains and Mixing Times, chapter 12). P^t tends to P* as (1 - γ)^t, and 1/γ is the relaxation time.
+Periodic classes have other eigenvalues of modulus 1, so their gap is 0.
 
-Eigenvalues of matrices that are not symmetric may react to rounding beyond all measure: those of
-a stream of states that stay or advance, computed at large, are wrong in the second digit. So
+Eigenvalues of nonsymmetric matrices may be very sensitive to rounding: computed directly, the
+eigenvalues of a stream are wrong in the second digit. So
 
 - the eigenvalues are those of the strongly connected components, each taken alone; the one of
   a single state is known without computation;
@@ -82,7 +82,7 @@ def spectral_gap(P: sparse.csr_array, structure: Structure, periods: IntArray) -
 
 
 def _component_gap(B: sparse.csr_array, leave: FloatArray) -> tuple[float, float]:
-    """Return bounds of 1 minus the largest modulus; leave = 1 - B 1 is 0 for recurrent classes."""
+    """Return bounds of 1 minus the largest modulus; leave = 1 - B 1, 0 for recurrent classes."""
     is_recurrent = not leave.any()
     potential, mismatch = _reversing_potential(B)
     is_reversible = mismatch <= REVERSIBLE
@@ -115,11 +115,10 @@ def _dense_gap(M: FloatArray, is_recurrent: bool) -> tuple[float, float]:
 
 
 def _lump(M: FloatArray, leave: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Make one of states with the same row, until no two have, which keeps all eigenvalues but 0.
+    """Merge states with equal rows until all rows differ, which keeps all nonzero eigenvalues.
 
-    (Those of B C are those of C B, with C the different rows and B the row that each state has.)
-    So a chain that forgets its start after some steps loses its multiple eigenvalue 0, of which
-    rounding would make some of modulus ε^(1/m).
+    (B C and C B share them, with C the distinct rows and B the row of each state.) This removes a
+    multiple eigenvalue 0, which rounding would turn into eigenvalues of modulus ε^(1/m).
     """
     while True:
         _, first, member = np.unique(M, axis=0, return_index=True, return_inverse=True)
@@ -131,11 +130,11 @@ def _lump(M: FloatArray, leave: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 
 def _eigenvalues(M: FloatArray, drop_nearest_to: float | None) -> tuple[ComplexArray, FloatArray]:
-    """Return eigenvalues and how far off each may be, but for the one nearest to a number.
+    """Return eigenvalues and error bounds, without the eigenvalue nearest to a number.
 
-    To first order that is the size of a rounding error, n ε ‖M‖, times the condition 1/|y* x| of
-    the eigenvalue, with x and y its unit right and left vectors; and never more than the bound
-    of Elsner (1985, Linear Algebra Appl. 71), which holds for multiple eigenvalues too.
+    To first order the bound is a rounding error, n ε ‖M‖, times the condition 1/|y* x| of the
+    eigenvalue, with unit right and left vectors x and y; it is at most the bound of Elsner (1985,
+    Linear Algebra Appl. 71), which holds for multiple eigenvalues too.
     """
     n = M.shape[0]
     eigensystem: Any = eig(M, left=True, right=True)
@@ -172,8 +171,8 @@ def _inverse_gap(B: sparse.csr_array, leave: FloatArray, is_recurrent: bool) -> 
 def _reversing_potential(B: sparse.csr_array) -> tuple[FloatArray, float]:
     """Look for φ with B(s, s') exp φ(s) = B(s', s) exp φ(s'), along a spanning tree.
 
-    Such a φ, (n,), makes B reversible. Returned with it is the largest difference between φ and the
-    logarithm of an entry's ratio to the opposite one; infinite where an opposite entry is zero.
+    Such a φ, (n,), makes B reversible. Returns φ and the largest difference of φ(s') - φ(s) from
+    the logarithm of the ratio of opposite entries; infinite if an opposite entry is zero.
     """
     n = B.shape[0]
     N = off_diagonal(B)
@@ -211,9 +210,9 @@ def _reversible_sparse_gap(
 def _sparse_gap(B: sparse.csr_array, is_recurrent: bool) -> tuple[float, float]:
     """Return bounds for a large component, by Arnoldi iterations from both sides.
 
-    Arnoldi iteration may miss the largest eigenvalue where others are near it. So the right and
-    the left vector are found apart, by iterations of different starts and lengths, and must give
-    one eigenvalue. Together they tell its condition.
+    Arnoldi iteration may miss the largest eigenvalue if others are near it. So right and left
+    vectors come from iterations with different starts and lengths, and must give the same
+    eigenvalue. Both vectors give its condition.
     """
     ones = np.ones(B.shape[0])
     p = Limits(B, find_structure(B)).stationary if is_recurrent else 0.0 * ones

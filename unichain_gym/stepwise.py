@@ -1,7 +1,7 @@
 """Quantities of a chain at finite times: p^t, mixing times, absorption times.
 
-Powers of small matrices are taken by doubling; elsewhere each timestep is a sparse product. Rows
-of a power are rescaled to sum to 1, since otherwise the rounding of a row's sum grows with t.
+Small matrices are powered by doubling; for others each timestep is a sparse product. Rows of a
+power are rescaled to sum to 1, since otherwise the rounding of their sums grows with t.
 
 A mixing time is the first t at which p^t, or the average of p^0 … p^t, is near p*, in total
 variation, ½ ‖p^t - p*‖₁. (Levin & Peres, 2017, Markov Chains and Mixing Times, chapter 4.)
@@ -58,7 +58,7 @@ def normalized(P: sparse.csr_array) -> sparse.csr_array:
 def square(M: FloatArray) -> FloatArray:
     """Return the square of a stochastic matrix, its rows rescaled to sum to 1."""
     M = M @ M
-    # Products of smaller entries would be subnormal, which many processors multiply slowly.
+    # Products of smaller entries are subnormal, which slows down many processors.
     M[M < 1e-150] = 0.0
     M /= M.sum(axis=1, keepdims=True)
     return M
@@ -67,10 +67,8 @@ def square(M: FloatArray) -> FloatArray:
 def stepwise_distributions(chain: RewardProcess, t_max: int, tol: float = 1e-12) -> FloatArray:
     """Return p^t = p^0 P^t for t = 0 … t_max.
 
-    Stops early once all that remains is provably within `tol` of p^t in the 1-norm: since p ↦ p P
-    never lengthens a difference, ‖p^{t+k} - p^t‖₁ ≤ k ‖p^{t+1} - p^t‖₁. A periodic chain never
-    gets there. Small matrices are powered: p^k … p^{2k-1} are p^0 … p^{k-1} times P^k, as long as
-    that is cheaper than a sparse product for each timestep.
+    Stops early once all later distributions are provably within `tol` of p^t in the 1-norm: since p
+    ↦ p P never lengthens a difference, ‖p^{t+k} - p^t‖₁ ≤ k ‖p^{t+1} - p^t‖₁.
 
     Parameters
     ----------
@@ -121,10 +119,9 @@ def stepwise_distributions(chain: RewardProcess, t_max: int, tol: float = 1e-12)
 
 
 class Scaled(NamedTuple):
-    """matrix 2^exponent, so that what decays over many steps does not underflow.
+    """matrix 2^exponent, so that decaying powers do not underflow.
 
-    The largest entry of the matrix is between ½ and 1 in size, and no entry is so small that
-    products of two are subnormal, which many processors multiply slowly.
+    The largest entry is between ½ and 1 in size, and no product of two entries is subnormal.
     """
 
     matrix: FloatArray
@@ -163,12 +160,12 @@ def first_time(
 ) -> int:
     """Return the first t at which size(x P^t) ≤ tol, for a size that never grows with t.
 
-    x, (m, S), is a block of rows, or the identity. Each product is ``deflated``: this takes out
-    what rounding leaves and P never reduces.
+    x, (m, S), is a block of rows, or the identity. ``deflated`` removes from each product the
+    rounding errors that P never reduces.
 
-    Single steps come first. Up to `DOUBLING_STATES` states, once these have taken as long as
-    doubling would, dense powers are doubled and then bisected. More than `STEP_WORK`
-    multiplications, or 2^62 steps, raise a `ConvergenceError`.
+    Single steps come first. For up to `DOUBLING_STATES` states, after the cost of doubling, dense
+    powers are doubled and then bisected. More than `STEP_WORK` multiplications, or 2^62 steps,
+    raise a `ConvergenceError`.
     """
     S = P.shape[0]
     rows = deflated(np.eye(S) if block is None else block)
@@ -187,7 +184,7 @@ def first_time(
     step: Any = P.T.toarray() if is_dense else sparse.csr_array(P.T)
     exponent, t, n_ahead, is_near = 0, 0, 1, False
     while t <= n_steps:
-        # Several steps at once, since the size never grows; then halves of what was too far.
+        # Several steps at once, since the size never grows; then bisection.
         columns = rows[0] if m == 1 else rows.T
         for _ in range(n_ahead):
             columns = step @ columns
@@ -225,7 +222,7 @@ def _double(
     def ahead(power: Scaled) -> Scaled:
         return power if x is None else x.times(power)
 
-    powers = [Scaled.of(deflated(P.toarray()))]  # less what leads to the limit
+    powers = [Scaled.of(deflated(P.toarray()))]  # without the limit's part
     while not ahead(powers[-1]).is_within(size, tol):
         if len(powers) == 62:
             raise ConvergenceError("not reached within 2^62 steps: choose a larger tolerance")
@@ -268,8 +265,8 @@ def mixing_time(
             f"tol is {tol!r}, but rounding of the stationary distribution hides distances "
             f"below {SMALLEST_DISTANCE:.2g}; that is the smallest tol that works"
         )
-    # The difference itself is multiplied, not p^t, so that it keeps its digits however small it
-    # becomes. It never grows, so that the time can be bisected.
+    # Products of the difference, not of p^t, keep its digits at any size. It never grows, so
+    # bisection finds the time.
     excess = None if is_worst else (initial[seen] - limits.distribution(initial)[seen])[None]
     limits_ahead = absorption = None
     if limits.n_states * limits.n_classes <= MAX_DENSE_STATES**2:
@@ -292,9 +289,9 @@ def _averaged_mixing_time(
 ) -> int:
     """Return the first t at which the average of p^0 … p^t is within tol of its limit.
 
-    With x = p^0 D (rows of `potential`, shape (m, S)), the sum Σ_{k<n} (p^k - p*) is x - x P^n.
-    Its size s(n) = ½ ‖x - x P^n‖₁ changes over a period d by at most w = ½ ‖x P^n - x P^{n+d}‖₁,
-    which never grows; so from s(n) > tol n one may skip as many periods as keep s above.
+    With x = p^0 D (rows of `potential`, shape (m, S)), the sum Σ_{k<n} (p^k - p*) is x - x P^n. Its
+    size s(n) = ½ ‖x - x P^n‖₁ changes over a period d by at most w = ½ ‖x P^n - x P^{n+d}‖₁, which
+    never grows. So from s(n) > tol n, skip the periods that cannot bring s below tol n.
     """
     backward = sparse.csr_array(P.T)
     is_small = P.shape[0] <= DOUBLING_STATES
@@ -326,7 +323,7 @@ def _averaged_mixing_time(
     x = potential.T
     n, y = 1, advance(x, 1)
     while True:
-        if n > 2**53:  # where a double no longer tells n from n + 1
+        if n > 2**53:  # where n and n + 1 round to one double
             raise ConvergenceError("not reached within 2^53 steps: choose a larger tolerance")
         ahead = y
         sums = []
@@ -356,10 +353,9 @@ def frobenius(M: FloatArray) -> float:
 def max_absorption_time(P_TT: sparse.csr_array, tol: float) -> int:
     """Return the first t with ‖P_TT^t‖_F ≤ tol.
 
-    The Frobenius norm may rise before it falls, so it cannot be bisected. But the probabilities
-    a_t = P_TT^t 1 of not being absorbed yet only fall, and ‖a_t‖₂/√n ≤ ‖P_TT^t‖_F. So the answer
-    is not before the first t with ‖a_t‖₂ ≤ √n tol: the scan starts there. It takes many timesteps
-    at once where the matrix is small.
+    The Frobenius norm may rise before it falls, so bisection fails. But the survival probabilities
+    a_t = P_TT^t 1 never rise, and ‖a_t‖₂/√n ≤ ‖P_TT^t‖_F. So the scan starts at the first t with
+    ‖a_t‖₂ ≤ √n tol. For small matrices it takes many timesteps at once.
     """
     check_tolerance(tol)
     n = P_TT.shape[0]

@@ -76,10 +76,10 @@ def _read_path(path: str | Path) -> Path:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file that takes the place of ``path`` once it is written, and not if that fails.
+    """Open a file that replaces ``path`` after a complete write only.
 
     As with `open`, symbolic links and permissions stay, and a target that is no regular file is
-    written directly. Drafts that killed processes have left of the same file are removed.
+    written directly. Drafts of killed processes for the same file are removed.
     """
     target = Path(os.path.realpath(path))
     if target.exists() and not target.is_file():
@@ -102,12 +102,12 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 
 def _draft_of(target: Path) -> Path:
     """Return a path beside a target for this process alone; remove drafts of killed processes."""
-    # Numbers of processes hold for a host and, where there are containers, for one of them.
+    # Process numbers are unique only within a host or a container.
     place = platform.node()
     with suppress(OSError):
         place += os.readlink("/proc/self/ns/pid")
     prefix = f".{sha256(f'{place} {target.name}'.encode()).hexdigest()[:12]}."
-    # A folder that cannot be listed, or somebody else's file, is no obstacle to writing.
+    # An unreadable folder, or another user's file, does not prevent writing.
     with suppress(OSError, ValueError):
         for left in target.parent.glob(f"{prefix}*.tmp"):
             if not _runs(int(left.name.split(".")[2])):
@@ -116,7 +116,7 @@ def _draft_of(target: Path) -> Path:
 
 
 def _runs(process: int) -> bool:
-    """Whether there is such a process; where that cannot be told, there may be."""
+    """Whether a process runs; True if unknown."""
     try:
         if os.name == "posix":
             os.kill(process, 0)

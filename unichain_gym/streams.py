@@ -30,7 +30,7 @@ MOST_OUTCOMES = 10**9  # in the table, padding included; each takes 24 bytes
 _PATTERN = re.compile(r"([a-z])([1-9]\d*)([b-z]?)")
 
 MNEMONICS = tuple(mnemonic for core in CORES.values() for mnemonic in core.mnemonics)
-"""The mnemonics that have an environment id of their own; any other is built as well."""
+"""The mnemonics with a registered id."""
 
 
 @dataclass(frozen=True)
@@ -99,17 +99,16 @@ def make_mdp(
     mnemonic : str
         Core letter, number of states, stream letter: ``"h36c"``, ``"c10"``, ``"x9d"``.
     advance_probs, stream_rewards, entry_state
-        As in `attach_streams`. On a mnemonic without transient states they have no effect.
+        As in `attach_streams`; without effect for a mnemonic without transient states.
     core_options : mapping, optional
         Keyword arguments of the core's function in `unichain_gym.cores`, for instance
-        ``{"n_states": 20, "branching": 4, "seed": 1}`` for core ``g``. They may change the
-        core's number of states, which the mnemonic's includes.
+        ``{"n_states": 20, "branching": 4, "seed": 1}`` for core ``g``. They may change the core's
+        number of states, which is part of the mnemonic's number.
 
     Raises
     ------
     InvalidMnemonicError, InvalidModelError, ModelTooLargeError
-        If the mnemonic names no environment, a number is out of range or the core has no such
-        option, or there would be more than 10^9 outcomes.
+        If the mnemonic, an option or a number is invalid, or there are more than 10^9 outcomes.
     """
     parsed = Mnemonic.parse(mnemonic)
     build = CORES[parsed.core].build
@@ -121,7 +120,7 @@ def make_mdp(
     core = build(**options)
     _check_size(core, parsed.n_states)
     length = parsed.stream_length(core.n_states)
-    # Built with a stream in any case: numbers that do not fit one are an error even without it.
+    # Always build a stream, so that wrong arguments raise an error without streams too.
     shape, numbers = (parsed.n_streams, max(1, length)), (advance_probs, stream_rewards)
     around = attach_streams(core, *shape, *numbers, entry_state, name=mnemonic)
     return around if length else core
@@ -151,8 +150,8 @@ def attach_streams(
     length : int or sequence of n_streams int
         Transient states in each stream, at least 1.
     advance_probs, stream_rewards : array_like of float, shape (A,) or (n_streams, A), optional
-        Probabilities in (0, 1], by default evenly spaced from 0.3 (the first action) to 0.6 (the
-        last), the paper's two; rewards, by default evenly spaced from 0 to 1.
+        Probabilities in (0, 1], by default evenly spaced from 0.3 to 0.6, the paper's numbers;
+        rewards, by default evenly spaced from 0 to 1.
     entry_state : int or sequence of n_streams int
         The core's state that each stream enters.
     name : str, optional
@@ -165,8 +164,7 @@ def attach_streams(
     Raises
     ------
     InvalidModelError, ModelTooLargeError
-        If a number is out of range or does not fit the core's actions, or there would be more
-        than 10^9 outcomes.
+        If a number is out of range or does not fit the core, or there are more than 10^9 outcomes.
     """
     check_mdp(core)
     require_integers(InvalidModelError, low=1, n_streams=n_streams)

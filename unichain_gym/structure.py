@@ -1,10 +1,10 @@
 """The structure of a chain: recurrent classes, periods and cyclic classes.
 
 Two states communicate when each can reach the other. A set of communicating states that no
-transition leaves is a recurrent class; all other states are transient. The period of a class
-is the greatest common divisor of the lengths of its cycles; a class of period d falls into d
-*cyclic classes*, each of which leads to the next. All of it follows from which transitions are
-possible, not from how likely they are.
+transition leaves is a recurrent class; all other states are transient. The period of a class is the
+greatest common divisor of the lengths of its cycles; a class of period d falls into d *cyclic
+classes*, each of which leads to the next. Only the graph of possible transitions matters, not the
+probabilities.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def edges(P: sparse.csr_array) -> tuple[IntArray, IntArray]:
 
 
 def outcome_graph(next_state: IntArray, possible: BoolArray) -> sparse.csr_array:
-    """Return which transitions the possible ones of outcomes (S, A, K) make, an entry each."""
+    """Return the graph (S, S) of the possible outcomes (S, A, K)."""
     S = len(next_state)
     state, action, k = np.nonzero(possible)
     place = state, next_state[state, action, k]
@@ -141,7 +141,7 @@ def group_sums(label: NDArray[np.integer[Any]], values: FloatArray, n_groups: in
 
 
 def first_of_each(label: IntArray, keys: tuple[NDArray[Any], ...], n_labels: int) -> IntArray:
-    """Return for each label from 0 on where it has the smallest keys, the last one deciding."""
+    """Return for each label the index of its smallest keys; the last key is the primary one."""
     order = np.lexsort((*keys, label))
     return np.asarray(order[np.searchsorted(label[order], np.arange(n_labels))])
 
@@ -149,8 +149,8 @@ def first_of_each(label: IntArray, keys: tuple[NDArray[Any], ...], n_labels: int
 def search_breadth_first(P: sparse.csr_array, sources: IntArray) -> tuple[IntArray, IntArray]:
     """Search a graph, an entry (s, s') being an edge, from several sources at once.
 
-    Returns, each (S,), the number of edges on a shortest way from a source, -1 if there is none;
-    and the state before on such a way, which is no state for sources and where there is none.
+    Returns, each (S,), the number of edges on a shortest path from a source, -1 without a path; and
+    the previous state on it, which is no state for sources and without a path.
     """
     S = P.shape[0]
     # A root with an edge to every source turns many searches into one.
@@ -174,7 +174,7 @@ def search_breadth_first(P: sparse.csr_array, sources: IntArray) -> tuple[IntArr
 
 
 def path_sums(parent: IntArray, values: NDArray[Any]) -> NDArray[Any]:
-    """Return sums of values (n,) along each node's way to the root, its own parent, of value 0.
+    """Return sums of values (n,) from each node to the root, its own parent, of value 0.
 
     By pointer doubling: each pass adds what the ancestor reached so far has gathered.
     """
@@ -212,7 +212,7 @@ def common_period(periods: IntArray) -> int:
 def cyclic_classes(
     P: sparse.csr_array, structure: Structure, periods: IntArray
 ) -> list[list[IntArray]]:
-    """Return the cyclic classes of each recurrent class, in the order in which they follow.
+    """Return the cyclic classes of each recurrent class, in cyclic order.
 
     Two states of a class of period d are in one cyclic class if their distances from a third
     agree modulo d. The first is that of the lowest state. (Kemeny & Snell, 1960, Finite Markov

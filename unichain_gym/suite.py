@@ -1,7 +1,7 @@
 """`UnichainEnv` and `UnichainVectorEnv`: the suite's environments by mnemonic.
 
-They are `TabularEnv` and `TabularVectorEnv` with an MDP of `make_mdp`, and what the ids
-``Unichain-<mnemonic>-v0``, and ``Unichain-v0`` with ``mnemonic=``, make.
+They are `TabularEnv` and `TabularVectorEnv` with an MDP of `make_mdp`. The ids are
+``Unichain-<mnemonic>-v0``, and ``Unichain-v0`` with ``mnemonic=``.
 """
 
 from __future__ import annotations
@@ -105,13 +105,13 @@ def _make(
 
 
 def register_envs() -> None:
-    """Register every id with Gymnasium; importing `unichain_gym` has done it."""
+    """Register every id with Gymnasium; the import of `unichain_gym` calls it."""
     _register("Unichain-v0")
     register_mnemonics(MNEMONICS)
 
 
 def register_mnemonics(mnemonics: Iterable[str]) -> None:
-    """Register ``Unichain-<mnemonic>-v0`` for these; bad ones are refused when they are made.
+    """Register ``Unichain-<mnemonic>-v0``; `gymnasium.make` refuses invalid mnemonics.
 
     Parameters
     ----------

@@ -61,7 +61,7 @@ class Classification:
 
 
 def explain_classes(classes: list[IntArray], entered: IntArray, what: str, instead: str) -> str:
-    """Say why a chain with several classes has not one value of a quantity."""
+    """Explain why a chain with several classes has no single value of a quantity."""
     shown = ", ".join(f"{{{abbreviate(states)}}}" for states in classes[:5])
     hint = ""
     if entered.size == 1:

@@ -1,4 +1,4 @@
-"""Outcome lists from environments like Gymnasium's toy-text ones, which carry their model.
+"""Outcome lists from environments with a table, like Gymnasium's toy-text environments.
 
 ``P[state][action]`` lists ``(probability, next_state, reward, terminated)``; an action that the
 state lacks has an empty list.
@@ -36,7 +36,7 @@ def read_toy_text(
     on_termination: Literal["absorb", "restart"],
     initial: ArrayLike | None,
 ) -> tuple[Outcomes, FloatArray]:
-    """Return outcomes and initial distribution (S,) of an environment whose steps are in its table.
+    """Return outcomes and initial distribution (S,) of an environment with a checked table.
 
     Terminal states pay 0 and stay, or restart.
     """
@@ -53,7 +53,7 @@ def read_toy_text(
     is_terminal = np.zeros(S, dtype=bool)
     is_terminal[listed.next_state[ends]] = True
     keep = ~is_terminal[listed.state]
-    # Taxi lists moves between states that no episode visits, some into terminal ones.
+    # Taxi's table has states that no episode visits, with moves into terminal states.
     moves = sparse.csr_array(
         (np.ones(keep.sum()), (listed.state[keep], listed.next_state[keep])), shape=(S, S)
     )
@@ -107,7 +107,7 @@ def _find_table(
 
 
 def _read_table(table: Mapping[int, Any]) -> tuple[Outcomes, BoolArray, BoolArray]:
-    """Return the possible outcomes, which actions each state has (S, A), and which end (n,)."""
+    """Return the possible outcomes, the actions of each state (S, A), and terminations (n,)."""
     S, A = len(table), len(table.get(0, ()))
     for s in range(S):
         actions = table.get(s, ())
@@ -136,7 +136,7 @@ def _read_table(table: Mapping[int, Any]) -> tuple[Outcomes, BoolArray, BoolArra
     reward, ends = read_reals(columns[2], "rewards of P"), np.array(columns[3], dtype=bool)
     has = np.zeros((S, A), dtype=bool)
     has[state, action] = True
-    # In double, since terminal states are added to it.
+    # In double, since terminal states are added.
     describe = Outcomes(S, A, state, action, successor, p, reward).describe
     p = in_double(p, state * A + action, S * A, describe)
     k = p != 0.0
@@ -146,10 +146,7 @@ def _read_table(table: Mapping[int, Any]) -> tuple[Outcomes, BoolArray, BoolArra
 def _check_steps(
     env: gymnasium.Env[Any, Any], table: Mapping[int, Any], start: FloatArray | None
 ) -> None:
-    """Raise `InvalidModelError` if a copy of the environment does what is not in its table.
-
-    Nor may it start where ``start``, (S,), says that it never does.
-    """
+    """Raise `InvalidModelError` if a copy of the environment contradicts its table or ``start``."""
     from gymnasium import Env
 
     if type(env.unwrapped).step is Env.step:
@@ -161,7 +158,7 @@ def _check_steps(
     try:
         copy = deepcopy(env, {id(table): table})
         copy.unwrapped.render_mode = None
-    except Exception as problem:  # whatever the environment holds that cannot be copied
+    except Exception as problem:  # some environments cannot be copied
         warn_caller(f"{env} cannot be copied, so its table is unchecked: {problem}", UserWarning)
         return
     rng = np.random.default_rng(0)

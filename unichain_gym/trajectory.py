@@ -1,11 +1,10 @@
 """One path of a chain, drawn several steps at a time.
 
 An outcome of a state is an action, a next state and a reward at once. All paths of k steps from
-each state are tabulated, and one of them is drawn by bisection of their cumulative probabilities:
-one draw for k steps, with as large a k as pays for the tables. In a chain with more outcomes than
-the path has steps, k is 1 and a state is tabulated when the path first comes there, so that neither
-work nor memory depends on states never visited. (For many paths at once see
-`unichain_gym.population`.)
+each state are tabulated, and bisection of their cumulative probabilities draws one of them: one
+draw for k steps. k is as large as the cost of the tables allows. If the chain has more outcomes
+than the path has steps, k is 1 and a state is tabulated at its first visit, so that work and memory
+depend on visited states only. (For many paths at once see `unichain_gym.population`.)
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from unichain_gym.outcomes import draw_thresholds, read_count, read_generator, r
 
 DRAWS = 2**16
 MOST_STEPS = 10  # of a draw
-MOST_PATHS = 10_000  # in the tables, which should stay in the cache
+MOST_PATHS = 10_000  # in the tables, which must fit into the cache
 PATH_COST = 0.4  # of tabulating a path, in draws
 
-# Of one state: thresholds of its paths, and the number of the first of them.
+# For one state: thresholds of its paths, and the number of its first path.
 Table = tuple[list[float], int]
-# Of some states: how many outcomes each has; next state, probability and number of all of them.
+# For some states: the number of outcomes of each; next state, probability and number of all.
 Outcomes = tuple[IntArray, IntArray, FloatArray, IntArray]
 
 
@@ -42,7 +41,7 @@ class Trajectory:
     actions : ndarray of int, shape (n,), or None
         The actions; None for a chain that was made from a transition matrix alone.
     rewards : ndarray of float, shape (n,)
-        The reward of each step: as observed, or without actions the ``reward`` of its state.
+        The observed reward of each step, or without actions the ``reward`` of its state.
     durations : ndarray of float, shape (n,), or None
         The time of each step, likewise; None if every step takes 1.
 
@@ -51,9 +50,7 @@ class Trajectory:
     >>> from unichain_gym import make_mdp
     >>> path = make_mdp("x3").induce([1, 1, 1]).simulate(20, seed=0)
     >>> path
-    Trajectory(n_steps=20)
-    >>> int(path.states[-1]), float(path.rewards[-1])  # it has come to rest
-    (2, 0.0)
+    Trajectory(n_steps=20) >>> int(path.states[-1]), float(path.rewards[-1]) # absorbed (2, 0.0)
     """
 
     states: IntArray

@@ -1,11 +1,11 @@
 """Whether an MDP is unichain: whether every deterministic policy has one recurrent class.
 
-An *end component* is a set of states with, for each, some of its actions, that these actions
-never leave and in which every state can reach every other. The recurrent classes of policies
-are end components, and in every end component some policy has a recurrent class. So an MDP is
-unichain exactly if no two of its end components are disjoint.
+An *end component* is a set of states with some actions for each state. These actions never leave
+the set, and by them every state can reach every other. The recurrent classes of policies are end
+components, and in every end component some policy has a recurrent class. So an MDP is unichain
+exactly if no two of its end components are disjoint.
 
-That is NP-hard to decide in general, but mostly easy in practice. In this order:
+This decision is NP-hard in general, but usually easy in practice. In this order:
 
 1. There are two maximal end components: not unichain.
 2. There is one. Take out one of its states. If no end component is left, all contain that state:
@@ -13,7 +13,7 @@ That is NP-hard to decide in general, but mostly easy in practice. In this order
 3. The policies inside it are enumerated, where they are few. Of the actions of a state only
    those with a smallest set of successors matter: a smaller set keeps closed sets closed.
 
-Otherwise it cannot be told.
+Otherwise the answer is unknown.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ def maximal_end_components(
 ) -> IntArray:
     """Return the number of each state's maximal end component, (S,); -1 if it is in none.
 
-    Of outcomes (S, A, K), with the actions that are allowed, (S, A); a state without one is out.
+    Outcomes are (S, A, K), allowed actions (S, A); states without an action are in none.
     """
     S = len(next_state)
     alive = allowed.any(axis=1)
     label = np.where(alive, 0, -1)
     n_labels, n_alive = 1, int(alive.sum())
     while True:
-        # Keep the actions that stay within a part, and split each part into what these connect.
+        # Keep actions that stay within a part, and split each part into connected components.
         stays = (~possible | (label[next_state] == label[:, None, None])).all(axis=2)
         stays &= allowed & (label >= 0)[:, None]
         graph = outcome_graph(next_state, possible & stays[:, :, None])
@@ -92,7 +92,7 @@ def enumerate_policies(
     successors[state, action, next_state[state, action, k]] = 1
     shared = np.einsum("sax,sbx->sab", successors, successors)
     size = successors.sum(axis=2)
-    # b makes a needless if it has a part of a's successors, or the same ones and comes first.
+    # b makes a redundant if its successors are a proper subset of a's, or equal and b is first.
     is_part = shared == size[:, None, :]
     is_first = np.arange(A)[None, :] < np.arange(A)[:, None]
     needless = is_part & allowed[:, None, :] & ((size[:, None, :] < size[:, :, None]) | is_first)

@@ -34,9 +34,9 @@ from unichain_gym.outcomes import (
 class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
     """Any `TabularMDP` as ``num_envs`` continuing environments that step together.
 
-    Each has the law of `TabularEnv`. There is one generator for all, so what a seed gives depends
-    on ``num_envs``. The task does not end; with a time limit, episodes are truncated and start
-    again as the autoreset mode says. All returned arrays are fresh.
+    Each has the law of `TabularEnv`. All share one generator, so the result of a seed depends on
+    ``num_envs``. The task does not end; a time limit truncates episodes, and the autoreset mode
+    restarts them. All returned arrays are fresh.
 
     Parameters
     ----------
@@ -46,20 +46,20 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
     max_episode_steps : int, optional
         Steps after which an environment reports ``truncated``; without it, none ever does.
     autoreset_mode : AutoresetMode or {"NextStep", "SameStep", "Disabled"}
-        What becomes of a truncated environment. "NextStep", Gymnasium's default: its next step
-        takes no action but starts a new episode, with reward 0. "SameStep": it starts at once;
-        ``infos["final_obs"]`` and ``infos["final_info"]`` tell where it was. "Disabled":
+        The restart of a truncated environment. "NextStep", Gymnasium's default: its next step
+        ignores the action and starts a new episode, with reward 0. "SameStep": it starts at once;
+        ``infos["final_obs"]`` and ``infos["final_info"]`` have the last state. "Disabled":
         ``reset`` it, with ``options={"reset_mask": truncated}``, before the next step.
     render_mode : {"rgb_array", "ansi"}, optional
         What `render` returns of each environment.
     info_level : {"minimal", "full"}
-        As in `TabularEnv`. Each entry of ``infos`` is an array, first axis ``num_envs``, and
-        the same name with an underscore in front tells which environments have it.
+        As in `TabularEnv`. Each entry of ``infos`` is an array, first axis ``num_envs``, and the
+        same name with a leading underscore is the mask of environments that have it.
 
     Attributes
     ----------
     single_observation_space, single_action_space, observation_space, action_space
-        The states, and the actions, from 0: of one environment, and of all.
+        The spaces of one environment and of all: states and actions, from 0.
 
     Methods
     -------
@@ -68,7 +68,7 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
     Raises
     ------
     InvalidArgumentError
-        If there is no environment or step, or a mode or the information level is unknown.
+        If num_envs or max_episode_steps is below 1, or a mode or the information level is unknown.
 
     Examples
     --------
@@ -125,7 +125,7 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
         self._everywhere = np.ones(num_envs, dtype=bool)
         self._draws = np.empty(num_envs)
         self._states: IntArray | None = None
-        # An environment's timestep is the difference: one number to count up, not num_envs.
+        # An environment's timestep is the difference, so a step increments one number only.
         self._steps, self._first_step = 0, np.zeros(num_envs, dtype=np.int64)
         # What `render` shows, -1 standing for no action; kept if there is a render mode.
         self._last_action: IntArray = np.full(num_envs, -1)
@@ -173,7 +173,7 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
             raise InvalidArgumentError(f"{what} names no environment; leave reset() out then")
         if self._states is None and not mask.all():
             raise UnichainError("reset() all environments before some of them")
-        # Drawn for all, so that a masked reset gives an environment what a full one would.
+        # Drawn for all, so that masked and full resets use the same draws.
         thresholds, rng = self._start_thresholds, self.np_random
         start = conventions.draw_start(self.mdp, thresholds, options, n, rng)
         self._states = np.where(mask, start, start if self._states is None else self._states)
@@ -188,7 +188,7 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
         Parameters
         ----------
         actions : array_like of int, shape (num_envs,)
-            Each one that the state has; not looked at where an environment starts again.
+            An action of each state; ignored for an environment that starts again.
 
         Returns
         -------
@@ -259,7 +259,7 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
         )
 
     def get_state(self) -> dict[str, Any]:
-        """Return what decides everything that follows; see `TabularEnv.get_state`."""
+        """Return a snapshot; see `TabularEnv.get_state`."""
         return {
             "state": None if self._states is None else self._states.copy(),
             "timestep": self._steps - self._first_step,
