@@ -1,4 +1,4 @@
-"""What our rules buy; `--help` lists the options."""
+"""The effect of our rules; `--help` lists the options."""
 
 import sys
 

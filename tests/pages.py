@@ -1,4 +1,4 @@
-"""Runs the code of a page, and compares what it prints with what the page shows."""
+"""Runs the code of a page, and compares its output with the page."""
 
 from __future__ import annotations
 

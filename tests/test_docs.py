@@ -1,4 +1,4 @@
-"""What the documents say exists, exists: names, numbers, links and the citation."""
+"""Names, numbers, links and the citation in the documents exist."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def words(page: Path) -> str:
-    """Return what a page of the site says."""
+    """Return the text of a page of the site."""
     return html.unescape(re.sub(r"<[^>]+>", "", page.read_text(encoding="utf-8")))
 
 

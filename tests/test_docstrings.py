@@ -1,4 +1,4 @@
-"""Everything public says what it takes and what it returns."""
+"""Public docstrings describe parameters and results."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def public_functions() -> Iterator[tuple[str, Any]]:
 
 
 def _is_of_another_library(kind: type, member: str) -> bool:
-    """Whether a method does what its library says, such as Gymnasium of `step`."""
+    """Whether another library documents a method, such as Gymnasium's `step`."""
     return any(
         member in vars(base) and base.__module__.split(".")[0] not in PACKAGES
         for base in kind.__mro__[1:]

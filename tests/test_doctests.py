@@ -1,4 +1,4 @@
-"""The examples in the docstrings of both packages do what they show."""
+"""The examples in the docstrings of both packages give the shown results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the modules of the two packages may depend on each other, by what they import."""
+"""The allowed imports between the modules of the two packages."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ EVERY = {**modules(EVALUATOR), **modules(ENVIRONMENTS)}
 
 
 def imported(path: Path) -> Iterator[tuple[str, bool]]:
-    """What a file imports of the two packages, wherever it does, and whether in a function."""
+    """Imports of the two packages in a file, and whether each is in a function."""
     nodes = list(ast.walk(ast.parse(path.read_text("utf-8"))))
     imports = ast.Import, ast.ImportFrom
     lazy = {
@@ -82,7 +82,7 @@ def room(module: str) -> int:
 
 
 def find_cycle(graph: dict[str, list[str]]) -> list[str]:
-    """A way through imports that comes back to where it began, if there is one."""
+    """A circular path of imports, if there is one."""
     done: set[str] = set()
 
     def follow(module: str, way: list[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""What is installed, and what the repository ships beside it."""
+"""The installed files, and the other files of the repository."""
 
 from __future__ import annotations
 

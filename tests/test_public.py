@@ -1,4 +1,4 @@
-"""What the packages offer: classes whose docstrings list what they have, and show it."""
+"""Docstrings of public classes list their attributes and have an example."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ INTERFACES = {"SampledStatistics"}
 
 
 def members(kind: type) -> set[str]:
-    """Public names of a class that are its own or its parents' in the package."""
+    """Public names of a class and of its parents in the package."""
     package = kind.__module__.split(".")[0]
     found = {
         name

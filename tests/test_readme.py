@@ -1,4 +1,4 @@
-"""What README.md promises: its code runs, its commands are the ones that are checked."""
+"""The code of README.md runs, and its commands are tested."""
 
 from __future__ import annotations
 

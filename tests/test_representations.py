@@ -1,4 +1,4 @@
-"""What notebooks show instead of text."""
+"""HTML representations for notebooks."""
 
 from __future__ import annotations
 

@@ -266,7 +266,6 @@ def read_transitions(
 
 
 def _read_columns(transitions: Any) -> list[NDArray[Any]]:
-    """Return the columns of a list of transitions, of an array, or of a table by name."""
     named = getattr(transitions, "columns", getattr(transitions, "dtype", np.dtype(float)).names)
     if named is not None:
         missing = ", ".join(name for name in COLUMNS if name not in list(named))

@@ -168,7 +168,6 @@ class MarkovChain:
         raise AttributeError(f"{name!r} of a chain cannot be deleted")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the arguments of the chain; quantities are computed again at first use."""
         names = None if isinstance(self.state_names, range) else self.state_names
         kept: dict[str, Any] = {name: vars(self)[name] for name in ("mdp", "policy", "durations")}
         make = partial(type(self), **kept, state_names=names, drop_below=0.0)
@@ -580,7 +579,6 @@ class MarkovChain:
 
     @cached_property
     def _reached(self) -> IntArray:
-        """The states that can be reached from the start, sorted."""
         return restriction.reach(self.transition_matrix, self.initial_distribution)[0]
 
     def _require_unichain(self, what: str, instead: str) -> None:

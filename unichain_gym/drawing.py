@@ -240,7 +240,6 @@ def _make_axes(diagram: Diagram, *, with_colorbar: bool = False) -> Axes:
 def _draw_background(
     diagram: Diagram, ax: Axes, values: ArrayLike | None = None, value_label: str = "value"
 ) -> None:
-    """Draw everything but the marker of the current state."""
     position = diagram.layout.position
     low, high = position.min(axis=0) - MARGIN, position.max(axis=0) + MARGIN
     ax.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect="equal")
@@ -337,7 +336,6 @@ def _check_member(what: str, value: int, n: int) -> None:
 
 
 def _points_per_unit(ax: Axes) -> float:
-    """Return how many points long a unit of the layout is."""
     left, right = ax.get_xlim()
     bottom, top = ax.get_ylim()
     pixels = min(ax.bbox.width / (right - left), ax.bbox.height / (top - bottom))

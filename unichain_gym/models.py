@@ -39,7 +39,6 @@ def read_chain(
 
 
 def _read_matrix(values: Any, drop_below: float | None) -> sparse.csr_array:
-    """Return a copy of a transition matrix (S, S) in CSR, without zeros and rounding errors."""
     if not sparse.issparse(values):
         values = read_floats(values, "transition_matrix")
     if values.ndim != 2:
@@ -66,7 +65,6 @@ def _read_matrix(values: Any, drop_below: float | None) -> sparse.csr_array:
 
 
 def _check_chain(P: sparse.csr_array, reward: FloatArray, initial: FloatArray) -> None:
-    """Raise `InvalidModelError` unless P (S, S), reward (S,) and initial (S,) make a chain."""
     S = reward.size
     if S == 0 or P.shape != (S, S) or reward.shape != (S,) or initial.shape != (S,):
         got = f"{P.shape}, {reward.shape} and {initial.shape}"

@@ -197,7 +197,6 @@ def _one_hot(actions: NDArray[Any], A: int) -> FloatArray:
 
 
 def _distributions(policy: NDArray[Any]) -> FloatArray:
-    """Check action probabilities (S, A); return them in double, without rounding errors."""
     S, A = policy.shape
     row = np.broadcast_to(np.arange(S)[:, None], (S, A))
     place = "action {1} in state {0}".format

@@ -197,7 +197,6 @@ def as_categories(p: FloatArray) -> FloatArray:
 def _sum_entries(
     row: IntArray, column: IntArray, data: NDArray[np.generic], shape: tuple[int, int]
 ) -> sparse.csr_array:
-    """Return the CSR matrix of a list of entries; duplicate entries add up."""
     order = np.argsort(row, kind="stable")
     indptr = np.concatenate(([0], np.cumsum(np.bincount(row, minlength=shape[0]))))
     matrix = sparse.csr_array((data[order], column[order], indptr), shape=shape)

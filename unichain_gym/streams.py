@@ -218,13 +218,11 @@ def _check_size(core: TabularMDP, n_states: int) -> None:
 
 
 def _nearest(text: str) -> str:
-    """Return the end of an error message that suggests mnemonics spelled like ``text``."""
     close = difflib.get_close_matches(str(text).lower(), MNEMONICS)
     return f"; the nearest valid ones: {', '.join(close)}" if close else ""
 
 
 def _by_stream_and_action(what: str, values: ArrayLike, n_streams: int, A: int) -> FloatArray:
-    """Return finite ``values`` for every stream and action, shape (n_streams, A)."""
     array = read_reals(values, what)
     if array.shape not in ((A,), (n_streams, A)):
         raise InvalidModelError(

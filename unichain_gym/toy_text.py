@@ -83,7 +83,6 @@ def read_toy_text(
 def _find_table(
     env: gymnasium.Env[Any, Any], initial: ArrayLike | None
 ) -> tuple[Mapping[int, Any], FloatArray]:
-    """Return an environment's table and its initial distribution, shape (S,)."""
     bare = env.unwrapped
     table, mdp = getattr(bare, "P", None), getattr(bare, "mdp", None)
     if getattr(mdp, "durations", None) is not None:
@@ -193,7 +192,6 @@ def _check_steps(
 
 
 def _state_of(observation: Any, n_states: int) -> int:
-    """Return an observation that is a state of the table."""
     try:
         state = index(observation)
     except TypeError:

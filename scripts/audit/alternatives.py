@@ -2,8 +2,9 @@
 
     PYTHONPATH=. python scripts/audit/alternatives.py --seeds 8
 
-The question is the difference of the values of two starts, and an error is the root mean square
-over seeds. In four tasks features suffice; in four they are coarse, or a state is hidden.
+Each method estimates the difference of the values of two starts; its error is the root mean square
+over seeds. In four tasks the features suffice; in the other four they are coarse, or a state is
+hidden.
 
 lstd        average-reward LSTD of one step, over all timesteps; the gain is that of the second half
 regression  least squares of what the first half of each trial earned above the gain from there on
@@ -43,7 +44,7 @@ def servers(n: int = 30) -> Finite:
 
 
 def epidemic(n: int = 14) -> Finite:
-    """Return an epidemic of n with waning immunity, of which the infected alone are seen."""
+    """Return an epidemic of n with waning immunity; only the number of infected is observed."""
     states = [(s, i) for s in range(n + 1) for i in range(n + 1 - s)]
     place = {state: k for k, state in enumerate(states)}
     P = np.zeros((len(states), len(states)))
@@ -59,7 +60,7 @@ def epidemic(n: int = 14) -> Finite:
 
 
 def inventory(order_up_to: int = 10) -> Finite:
-    """Return a stock that is ordered up to a level, with a lead time of 2; stock alone is seen."""
+    """Return an order-up-to inventory with a lead time of 2; only the stock is observed."""
     m = order_up_to + 1
     states = [(x, a, b) for x in range(m) for a in range(m - x) for b in range(m - x - a)]
     place = {state: k for k, state in enumerate(states)}
@@ -84,7 +85,7 @@ def house() -> Gaussian:
 
 
 def tasks() -> Iterator[tuple[str, Model, Any, int, int, tuple[int, int]]]:
-    """Yield name, model, features, trials, t_max, and the two starts (of those of the model)."""
+    """Yield name, model, features, trials, t_max, and the indices of the two starts."""
     line, turn = np.array([[0.9]]), np.array([[0.88, 0.2], [-0.2, 0.88]])
     points = np.array([[-5.0], [0.0], [5.0]])
     corners = np.array([[4.0, 0.0], [0.0, 4.0], [-3.0, -3.0], [0.0, 0.0]])
@@ -148,7 +149,7 @@ def model(task: Task) -> float:
     np.add.at(P, (where[:, :-1], where[:, 1:]), 1.0)
     np.add.at(paid, where[:, :-1], task.rewards)
     r = paid / np.maximum(P.sum(axis=1), 1.0)
-    P[P.sum(axis=1) == 0.0, where[0, -1]] = 1.0  # of what only the last timestep shows
+    P[P.sum(axis=1) == 0.0, where[0, -1]] = 1.0  # states of the last timestep only
     P /= P.sum(axis=1, keepdims=True)
     # v - P v + g = r, and the tail's mean value is 0.
     tail = np.bincount(where[:, where.shape[1] // 2 :].ravel(), minlength=m)[None] / where.size

@@ -1,4 +1,4 @@
-"""How often nominal 95 % intervals hold the true answers, on six tasks, by number of batches.
+"""The coverage of nominal 95 % intervals on six tasks, by number of batches.
 
     PYTHONPATH=. python scripts/audit/intervals.py --repetitions 100
 
@@ -54,7 +54,7 @@ def tasks() -> Iterator[tuple[str, Any, Any, int, int, tuple[Any, Any]]]:
 
 
 def held(task: Task, seed: int) -> dict[str, bool]:
-    """Return whether the interval of each answer that has an error holds the true one."""
+    """Return whether the interval of each answer with an error covers the true answer."""
     agent = fitted(task, seed)
     reach = float(stdtrit(min(agent.n_batches, len(task.lengths)) - 1, 0.975))
     truth = task.truth(task.plan.model)

@@ -18,7 +18,7 @@ Rng = np.random.Generator
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """What a kind decides about a task; the rest is drawn alike for all kinds.
+    """The part of a task that depends on its kind; the rest is drawn alike for all kinds.
 
     ``cut`` is None, "random" or "state". ``sound`` says that observations are states without a
     clock, and that there is one gain. ``explored`` is an MDP, its policy and how often to explore,
@@ -60,7 +60,7 @@ def as_finite(mdp: TabularMDP, policy: NDArray[np.int64], noise: float = 0.0) ->
 
 
 def queue(rng: Rng, n: int = 24) -> Finite:
-    """Return a counted queue that starts with some of a few numbers of jobs."""
+    """Return a counted queue with a few possible numbers of jobs at the start."""
     come, go = rng.uniform(0.2, 0.45), rng.uniform(0.5, 0.8)
     up, down = come * (1.0 - go), go * (1.0 - come)
     start = at(n, *rng.choice(n, int(rng.integers(2, 6)), replace=False))
@@ -101,7 +101,7 @@ def gaussian(rng: Rng, hides: bool = False) -> Gaussian:
     points[:, visible:] = points[:, :visible] @ rng.normal(size=(visible, k - visible))
     pay = rng.choice(["linear", "square", "absolute", "bump"])
     c = rng.normal(size=k)
-    c[visible:] *= 2.0  # what is hidden matters
+    c[visible:] *= 2.0  # hidden components matter
     return Gaussian(A, spread @ spread.T, c, pay, points, visible)
 
 
@@ -120,7 +120,7 @@ def ring(rng: Rng) -> Plan:
 
 
 def aggregated(rng: Rng) -> Plan:
-    """Return streams and a core whose features do not tell all states apart."""
+    """Return streams and a core whose features merge some states."""
     model = as_finite(*streams(rng))
     S = len(model.P)
     d = max(2, int(S * rng.uniform(0.2, 0.9)))
@@ -157,14 +157,14 @@ def rare(rng: Rng, base: Finite) -> Plan:
 
 
 def explored(rng: Rng) -> Plan:
-    """Return streams and a core, of which the agent collects trials with exploration."""
+    """Return streams and a core for trials that the agent collects with exploration."""
     mdp, policy = streams(rng)
     model = as_finite(mdp, policy)
     return Plan(model, explored=(mdp, policy, [0.02, 0.1, 1, 3][rng.integers(4)]))
 
 
 def timed(rng: Rng, base: Finite) -> Plan:
-    """Return a process whose steps take time, in whatever unit."""
+    """Return a process whose steps take time, in a random unit."""
     S, scale = len(base.P), 10.0 ** rng.uniform(-3.0, 3.0)
     duration = scale * rng.uniform(0.1, 2.0, S)
     a_unit = base.reward + rng.normal() * np.ptp(base.reward)

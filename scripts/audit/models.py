@@ -1,11 +1,11 @@
 """Processes with known answers, for audits: a finite chain and a linear Gaussian process.
 
-Both tell, for each full state s, what is still to come from h steps on,
+Both compute, for each full state s, the reward above the gain from step h on,
 
     v_h(s) = Σ_{t ≥ h} E[r_t - g | s_0 = s],
 
-so that v_0 is the bias, and simulate trials. What a trial shows of its state may be less than the
-state. A periodic chain has no such sum; its v_h is the average over one period of h.
+so that v_0 is the bias, and simulate trials. Observations may show only a part of the state. For a
+periodic chain, v_h is the average over one period of h.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ Trials = tuple[NDArray[Any], NDArray[Any], FloatArray]
 
 @dataclass(frozen=True, eq=False)
 class Finite:
-    """A finite chain, of which trials show a number (S,), or a vector (S, k), for each state.
+    """A finite chain; observations are a number (S,) or a vector (S, k) for each state.
 
-    ``noise`` is the standard deviation of what is added to each reward. There may be copies
-    of the same states, one after the other, which differ by what they pay; ``odds`` is how likely
-    each of them is, whatever came before.
+    ``noise`` is the standard deviation of the noise of rewards. The states may have consecutive
+    copies with different rewards; ``odds`` are the probabilities of the copies, independent of the
+    past.
     """
 
     P: FloatArray
@@ -81,7 +81,7 @@ class Finite:
         return np.asarray(self.shown[states])
 
     def to_come(self, h: int, states: NDArray[Any]) -> FloatArray:
-        """Return v_h of full states; v_0 is the bias, and later ones are means over a period."""
+        """Return v_h of full states; v_0 is the bias, and later v_h are means over a period."""
         if h == 0:
             return np.asarray(self._to_come[0][states])
         while len(self._to_come) < h + 2:
@@ -89,13 +89,13 @@ class Finite:
         return np.asarray(self._to_come[h + 1][states])
 
     def values(self, states: NDArray[Any]) -> FloatArray:
-        """Return the bias of full states, whichever of its copies a state is."""
+        """Return the bias of full states, for any copy of a state."""
         mean = np.asarray(self.odds) @ self._to_come[0].reshape(len(self.odds), -1)
         return np.asarray(mean[states % len(mean)])
 
     @cached_property
     def reached(self) -> NDArray[np.int64]:
-        """The states that trials may come to."""
+        """The states that trials can reach."""
         found = self.start > 0.0
         while (more := found | ((found @ self.P) > 0.0)).sum() > found.sum():
             found = more
@@ -129,13 +129,13 @@ class Finite:
     def as_seen(self, states: NDArray[Any], lengths: NDArray[np.int64]) -> Finite:
         """Return the chain without the starts, transitions and events that no trial has.
 
-        Events are those of an observed state: one that no trial has there is left out there.
+        An event that no trial has in an observed state is removed from this state.
         """
         has = np.arange(states.shape[1] - 1) < lengths[:, None]
         m, S = len(self.odds), len(self.P) // len(self.odds)
         seen = np.zeros((S, S), dtype=bool)
         seen[states[:, :-1][has] % S, states[:, 1:][has] % S] = True
-        seen[~seen.any(axis=1)] = True  # nothing is known of a state that no trial left
+        seen[~seen.any(axis=1)] = True  # keep all transitions of states without data
         copies = np.zeros((m, S), dtype=bool)
         copies.flat[states[:, :-1][has]] = True
         copies[:, ~copies.any(axis=0)] = True
@@ -187,7 +187,7 @@ class Timed(Finite):
 
 @dataclass(frozen=True, eq=False)
 class Gaussian:
-    """x' = A x + N(0, Σ), of which trials show the first components, and which pays f(c·x).
+    """x' = A x + N(0, Σ) with reward f(c·x); only the first components are observed.
 
     ``pay`` names f(z): z, -z², -|z| or exp(-z²/2). The starts (m, k) are equally likely.
     """
@@ -231,7 +231,7 @@ class Gaussian:
 
     @cached_property
     def _ahead(self) -> tuple[FloatArray, FloatArray]:
-        """c A^t (H, k), and the variance of c·x_t (H,), until nothing is left of either."""
+        """c A^t (H, k), and the variance of c·x_t (H,), until both have converged."""
         rows, variances = [self.c], [0.0]
         while np.abs(rows[-1]).max() > 1e-10:
             variances.append(variances[-1] + float(rows[-1] @ self.covariance @ rows[-1]))
@@ -254,7 +254,7 @@ class Gaussian:
 
     @property
     def reached(self) -> FloatArray:
-        """The starts; trials come to the whole space, but hardly beyond."""
+        """The starts, although trials reach the whole space."""
         return self.starts
 
     def value_of(self, observation: Any, anywhere: bool = False) -> tuple[float, float]:
@@ -278,14 +278,14 @@ Model = Finite | Gaussian
 
 
 def start_bias(model: Model) -> float:
-    """Return what a trial earns above the gain, in all."""
+    """Return the mean total reward of a trial above the gain."""
     return float(model.weights @ model.to_come(0, model.starts))
 
 
 def mixing_time(model: Model, share: float = 0.05, most: int = 400) -> int:
     """Return the first h with max v_h - min v_h <= share (max v_0 - min v_0).
 
-    Over the states that trials may come to; of a Gaussian process, over its starts.
+    The extremes are over reachable states; for a Gaussian process over its starts.
     """
     at_first = np.ptp(model.values(model.reached))
     for h in range(1, most):
@@ -295,7 +295,7 @@ def mixing_time(model: Model, share: float = 0.05, most: int = 400) -> int:
 
 
 def moves(n: int, steps: dict[int, float]) -> FloatArray:
-    """Return P (n, n) of a walk on 0 ... n - 1 that stays at an end that it would step over."""
+    """Return P (n, n) of a walk on 0 ... n - 1 that stays instead of leaving an end."""
     P = np.zeros((n, n))
     for step, probability in steps.items():
         np.add.at(P, (np.arange(n), np.clip(np.arange(n) + step, 0, n - 1)), probability)

@@ -3,9 +3,9 @@
     PYTHONPATH=. python scripts/audit/random_tasks.py --fits 300 --workers 2
     PYTHONPATH=. python scripts/audit/random_tasks.py --only queue:17
 
-`verdicts` says what a miss, a false alarm and a healthy task are. Process, number of trials, their
-length (half of the mixing time to five times it; see `models.mixing_time`), features and options
-are drawn by `tasks` and `kinds`.
+`verdicts` defines a miss, a false alarm and a healthy task. Process, number of trials, their length
+(half of the mixing time to five times it; see `models.mixing_time`), features and options are drawn
+by `tasks` and `kinds`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from unichain_gym import TabularVectorEnv
 
 
 def run(kind: str, seed: int, most_trials: int = 1500) -> Outcome:
-    """Return what comes of the task of a kind and a seed."""
+    """Return the outcome of the task of a kind and a seed."""
     task = draw(kind, seed, most_trials)
     model = task.plan.model
     span = float(np.ptp(model.values(task.visited)))
@@ -67,7 +67,7 @@ def run(kind: str, seed: int, most_trials: int = 1500) -> Outcome:
 
 
 def fitted(task: Task, seed: int) -> SeminormLSTDAgent:
-    """Return an agent that is fitted to a task's trials, or to those that it explores."""
+    """Return an agent fitted to a task's trials, or to trials with exploration."""
     agent = SeminormLSTDAgent(task.features, **task.options)
     n = len(task.lengths)
     if task.plan.explored is not None:
@@ -100,7 +100,7 @@ def ask(task: Task, seed: int) -> dict[str, tuple[float, float]]:
 
 
 def health(task: Task, span: float) -> dict[str, bool]:
-    """Return what is healthy about a task; see `verdicts`."""
+    """Return the conditions of a healthy task by name; see `verdicts`."""
     model, T = task.plan.model, task.t_max + 1
     left = float(model.weights @ model.to_come(T // 2, model.starts))
     _, each = np.unique(model.shows(task.states[:, 0]), axis=0, return_counts=True)

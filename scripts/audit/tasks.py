@@ -29,8 +29,8 @@ from lstd_agent import (
 class Task:
     """A process, trials of it, and two observations (without the time) whose values to compare.
 
-    ``states`` are full states, which nobody sees. A trial has its first ``lengths`` timesteps;
-    ``options`` are those of the agent; ``times`` are the durations of steps, where they have some.
+    ``states`` are the hidden full states. A trial has its first ``lengths`` timesteps; ``options``
+    go to the agent; ``times`` are the durations of steps, if any.
     """
 
     plan: Plan
@@ -63,7 +63,7 @@ class Task:
 
     @property
     def length(self) -> float:
-        """How long a trial takes, by which an error of the gain counts."""
+        """The duration of a trial, the factor of an error of the gain."""
         return (self.t_max + 1) * (1.0 if self.times is None else float(self.times.mean()))
 
     @property
@@ -73,7 +73,7 @@ class Task:
 
     @property
     def visited(self) -> NDArray[Any]:
-        """Some of the full states that trials visited; of a finite chain all of them."""
+        """Full states that trials visited: all for a finite chain, otherwise a sample."""
         has = np.arange(self.states.shape[1]) < self.lengths[:, None]
         states = self.states[has]
         if states.ndim == 1:
@@ -100,7 +100,7 @@ class Task:
     def truth(self, model: Model) -> dict[str, float]:
         """Return the true answers, by a model of the same states: gain, start_bias, difference.
 
-        The difference is infinite, or NaN, where the two sides do not lead to one gain.
+        The difference is infinite, or NaN, if the gains of the two sides differ.
         """
         one, other = (model.value_of(side, self.plan.one_start) for side in self.sides)
         apart = 0.0 if abs(one[1] - other[1]) < 1e-9 else np.inf * (one[1] - other[1])
@@ -141,8 +141,8 @@ def draw(kind: str, seed: int, most_trials: int = 1500) -> Task:
 def question(plan: Plan, states: NDArray[Any], rng: Rng) -> tuple[Any, Any]:
     """Return two observations to compare.
 
-    They are starts of trials, as different in value as two of six are; of one start, it and
-    where trials often are late.
+    These are two of six starts with the largest difference in value. If there is one start, the
+    other is a frequent late observation.
     """
     model = plan.model
     if isinstance(model, Finite) and plan.one_start:
@@ -153,7 +153,7 @@ def question(plan: Plan, states: NDArray[Any], rng: Rng) -> tuple[Any, Any]:
 
 
 def cut_lengths(how: str, model: Model, states: NDArray[Any], rng: Rng) -> NDArray[np.int64]:
-    """Return lengths of trials cut at random, or where they come to good states, or to bad ones."""
+    """Return lengths of trials, cut at random, at good states or at bad states."""
     n, T = len(states), states.shape[1] - 1
     if how == "random":
         kept = rng.random(n) < rng.uniform(0.05, 0.5)

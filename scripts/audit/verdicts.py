@@ -4,10 +4,9 @@ A fit answers three questions: the gain times the length of a trial, the start's
 difference of the values of two starts. *Limit*: 2 % (counts) or 10 % (vectors) of the span of the
 true values over the states that were visited. An answer is *off* if it is beyond the limit and
 beyond 6 of its own errors, *wide* if it is beyond the limit only, *right* if it is within the limit
-or 3 errors, which must be finite. An answer that is right for the process without the transitions
-that no trial has, and without the events of a state that no trial has there, is not off, but
-*unseen*. Answers without an error are not judged, but
-counted if they are beyond the limit.
+or 3 errors, which must be finite. An answer is *unseen* instead of off if it is right for the
+process without unobserved transitions and events. Answers without an error are counted if they are
+beyond the limit, but not judged.
 
 A *silent miss* is a fit without a warning with an answer that is off. A *false alarm* is a warning,
 or an error, of a fit whose answers are right in a *healthy* task:
@@ -65,11 +64,11 @@ class Answer:
 
 @dataclass
 class Outcome:
-    """What came of one fit, and how the task is.
+    """The result of one fit, and the properties of its task.
 
     `limit` and `span` are in units of reward; `raised` is the text of an error of the package's
-    own, `crash` of any other, `others` those of warnings that are none of a fit. `returns` is the
-    difference by the returns of trials alone, with its error.
+    own, `crash` of any other error, `others` the texts of warnings that no fit emits. `returns` is
+    the difference by the returns of trials alone, with its error.
     """
 
     kind: str
@@ -88,7 +87,7 @@ class Outcome:
 
     @property
     def right(self) -> bool:
-        """Whether all answers that have errors are right; what raised has none that are wrong."""
+        """Whether all answers with errors are right; True if the fit raised an error."""
         return all(each.is_right(self.limit) for each in self.answers.values())
 
     @property
@@ -99,12 +98,12 @@ class Outcome:
 
     @property
     def name(self) -> str:
-        """What ``--only`` takes."""
+        """The name for ``--only``."""
         return f"{self.kind}:{self.seed}"
 
     @property
     def shown(self) -> float:
-        """How many errors of the trials' returns lie between these and the fitted difference."""
+        """The distance of the fitted difference from the returns, in errors of the returns."""
         apart = self.answers["difference"].estimate - self.returns[0]
         return float(np.abs(apart) / self.returns[1])
 
@@ -130,7 +129,7 @@ class Outcome:
         return "no error" if far else "right"
 
 
-# Words of known warnings, and what to call them; of any other, its first words.
+# Words of known warnings, and their names; other warnings go by their first words.
 _KNOWN = {
     "tail has not settled|too short to show": "tail",
     "mean rewards of their own": "own means",
@@ -148,7 +147,7 @@ def named(text: str) -> list[str]:
 
 
 def report(outcomes: Sequence[Outcome]) -> str:
-    """Return counts by kind, and the seeds of all that is wrong."""
+    """Return counts by kind, and the seeds of all wrong fits."""
     head = [*VERDICTS, "raised", "healthy", "right", "alarms", "suffice", "alarms"]
     lines = [f"{'kind':15s} fits " + " ".join(f"{name:>8.8s}" for name in head)]
     kinds = list(dict.fromkeys(each.kind for each in outcomes))

@@ -1,9 +1,9 @@
 """Speed and memory as ratios, each measured against its yardstick in the same run.
 
-A ratio of times is the median over interleaved pairs of measurements, shown with the smallest
-and the largest: other work of the machine slows both down. Memory is a process's
-peak, measured in a process of its own. Competitors that are not installed are named and left
-out. Ratios are "ours / yardstick" for costs, and exponents where a row says how a cost grows.
+A ratio of times is the median over interleaved pairs of measurements, shown with the smallest and
+the largest: other work of the machine slows both down. Memory is a process's peak, measured in a
+process of its own. Competitors that are not installed are skipped by name. Ratios are "ours /
+yardstick" for costs, and exponents where a row says how a cost grows.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
     if not all(os.environ.get(name) for name in THREADS):
         # One thread everywhere: ratios compare algorithms, not thread pools. NumPy makes its pool
-        # at import, so that this takes another process.
+        # at import, so this needs another process.
         command = [sys.executable, str(Path(__file__).parent), *argv]
         single = {**os.environ, **{name: os.environ.get(name) or "1" for name in THREADS}}
         return run(lambda: subprocess.run(command, env=single, check=False).returncode)
@@ -123,7 +123,7 @@ def measure(args: argparse.Namespace, argv: Sequence[str]) -> int:
 
 
 def describe_machine() -> dict[str, str]:
-    """Return the facts that the figures depend on."""
+    """Return the machine's properties that affect the figures."""
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text(encoding="utf-8").splitlines() if cpuinfo.is_file() else []
     names = [line for line in lines if line.startswith("model name")]

@@ -32,7 +32,7 @@ def exact(setting: Setting) -> Iterator[Row]:
 
 
 def growth_group(setting: Setting) -> Iterator[Row]:
-    """Fit how time grows with each size; in theory with exponent 1, and 0.2 is for noise."""
+    """Fit the growth of time with each size; the theoretical exponent is 1, with 0.2 for noise."""
     scale = 1 if setting.quick else 4
     envs, policy = UnichainVectorEnv(10_000, ENV), policy_of(100)
 

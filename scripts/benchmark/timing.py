@@ -82,8 +82,8 @@ def compare(
 ) -> Row:
     """Time two pieces of work in turns, and compare their times.
 
-    With the numbers of samples that each yields, times are per sample, in ns. With ``faster`` the
-    ratio says how many times faster we are, else how many times the yardstick's time we take.
+    With numbers of samples, times are per sample, in ns. The ratio is our time over the
+    yardstick's; with ``faster`` its inverse.
     """
     ours(), yardstick()  # warm up
     pairs = [(seconds(ours) / samples[0], seconds(yardstick) / samples[1])

@@ -74,7 +74,7 @@ def actions_of(chain: MarkovChain) -> IntArray:
 
 
 def solve_policy(mdp: TabularMDP, policy: IntArray) -> None:
-    """Compute what the exact rows compare."""
+    """Compute the quantities of the exact rows."""
     chain = mdp.induce(policy)
     assert np.isfinite(chain.gain + chain.bias.sum() + chain.stationary_distribution.sum())
 
@@ -87,7 +87,7 @@ class Plane(gym.Env[Any, Any]):
 
 
 def oscillator(n_trials: int, t_max: int) -> KeptTrials:
-    """Return trials of a damped oscillator that is pushed about, and pays minus its energy."""
+    """Return trials of a damped oscillator with random forces; its reward is minus its energy."""
     rng = np.random.default_rng(0)
     position, velocity = rng.uniform(-1.0, 1.0, (2, n_trials))
     states = np.empty((n_trials, t_max + 2, 2), dtype=np.float32)

@@ -1,4 +1,4 @@
-"""The paper's claims as a referee would judge them: a criterion each, and how sure our seeds are.
+"""The paper's claims as criteria, and the certainty of our verdicts over seeds.
 
 A claim is a sentence of the paper's results (sections 7.1, 7.2), read as a criterion on means over
 seeds. The criterion gives a verdict on each *item* (such as a row of the tables). The claim holds
@@ -56,7 +56,7 @@ Items = Mapping[str, BoolArray]
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence of the paper, its criterion, and what our rows and the paper's tables say.
+    """A sentence of the paper, its criterion, and the verdicts of our rows and the paper's tables.
 
     ``support`` is the share of resamples of the seeds in which the claim holds. ``items`` and
     ``in_paper`` say whether each item agrees, on our means and in the paper's own tables.

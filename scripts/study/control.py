@@ -1,9 +1,10 @@
-"""Learners of control with the same number of samples: what they get right, at first and at last.
+"""Learners of control with the same number of samples: gain, start and transient actions.
 
 Each method gets so many transitions, in trials from the starts. Its greedy policy is compared with
 the exact optimum of the model: in the gain; if that is optimal, in the mean bias of the start, as a
 share of the span of the optimal bias; and in the share of transient states with a bias-optimal
-action. Without the optimal gain there is no shortfall of the start: a policy loses at every step.
+action. The shortfall of the start is defined only with the optimal gain: otherwise a policy loses
+at every step.
 
 Learners start over with each trial, as the evaluator's trials do. One method learns in one run, as
 is usual in tasks that never end. It sees transient states once and learns nothing there.
@@ -36,8 +37,8 @@ KEY = ("env", "seed", "method", "n_samples")
 EQUAL = 1e-4
 """A gain within this share of the optimal gain counts as optimal.
 
-100,000 transitions do not tell gains this close apart. Actions in states that are hardly ever
-visited cost even less; where they matter, the start's value shows it.
+100,000 transitions do not separate gains this close. Actions in states that are hardly ever visited
+cost even less; where they matter, the start's value shows it.
 """
 
 _ROUNDING = 1e-9  # where the optimal gain is 0
@@ -85,8 +86,8 @@ def _q_learning(
 def _policy_iteration(mdp: TabularMDP, task: ControlTask, t_max: int) -> Learned:
     """Give each checkpoint a search of its own: five iterations with a fifth of the transitions.
 
-    All transitions are used, even if an iteration changes nothing. The better action is taken by
-    any margin, since no more transitions will come.
+    All transitions are used, even if an iteration changes nothing. Any positive advantage changes
+    the action, since no more transitions follow.
     """
     for n in task.settings.checkpoints:
         n_trials = n // (_ITERATIONS * (t_max + 1))
@@ -128,7 +129,7 @@ def trial_length(mdp: TabularMDP) -> int:
 
 
 def control_rows(task: ControlTask) -> list[Row]:
-    """Run a method for some seeds and hold its policies to the exact optimum."""
+    """Run a method for some seeds and compare its policies with the exact optimum."""
     mdp = make_mdp(task.env)
     optimum = mdp.optimal_policy("bias")
     start = mdp.initial_distribution

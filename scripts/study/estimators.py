@@ -1,11 +1,11 @@
-"""What a system of approximators is worth beside established estimators, on the same samples.
+"""A system of approximators and established estimators, on the same samples.
 
 Every environment and ρ of the paper, two neighbourhoods (``p02md``) and as many as features allow
 (``paxmd``). Errors are total rems, as multiples of the projection limit of the linked system's
 neighbourhoods. Estimators with one approximator have one error, compared with both limits.
 
 All get the exact gain, and values are relative to the state that is visited most. TD gets the best
-of several numbers of updates, which nobody knows beforehand.
+of several numbers of updates, an unfair advantage.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ After each transition (s, a, r, s') of a behaviour that explores, with step size
 .. math:: \delta = r - \bar r + \gamma \max_{a'} Q(s', a') - Q(s, a), \quad
           Q(s, a) \mathrel{+}= \alpha \delta,
 
-and they differ in what they subtract:
+The methods differ in the subtracted rate:
 
 - ``"differential"``: :math:`\gamma = 1`, :math:`\bar r \mathrel{+}= \eta \alpha \delta`
   (Wan, Naik & Sutton 2021, "Learning and planning in average-reward Markov decision processes");
@@ -17,8 +17,8 @@ and they differ in what they subtract:
   average cost");
 - ``"discounted"``: :math:`\bar r = 0`, :math:`\gamma < 1` (Watkins & Dayan 1992, "Q-learning").
 
-All but the last look at the average reward. It does not depend on actions in states that are left
-for good. What they learn there depends on how often trials start there.
+All but the last use the average reward, which does not depend on actions in transient states. Their
+learning in transient states depends on the number of starts there.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def learn(
 ) -> FloatArray:
     """Return action values (len(checkpoints), n, S, A), one learner in each of n copies.
 
-    Noted after so many transitions, ascending. Every t_max + 1 transitions a learner starts over
-    where trials start: else states that are left for good would be seen once. The n-th update of a
+    Values are recorded after ``checkpoints`` transitions, ascending. Every t_max + 1 transitions a
+    learner starts a new trial; otherwise it would see transient states once. The n-th update of a
     pair has step size n^-exponent. With probability epsilon the behaviour takes an action at
     random. ``rate_step`` is η or β, and ``discount`` is γ of ``"discounted"``. Observations and
     actions are numbers from 0, and trials do not end.
@@ -83,7 +83,7 @@ def learn(
         if rule == "differential":
             rate += rate_step * change
         elif rule == "rvi":
-            rate += change / (S * A)  # the mean of Q, but for what it began with
+            rate += change / (S * A)  # the mean of Q, up to its initial value
         elif rule == "r_learning":
             best = Q[each, state].max(axis=1)
             excess = reward + ahead - best - rate

@@ -1,4 +1,4 @@
-"""What linked calibration, its backups and the occupancy rule buy, on the same samples.
+"""The effect of linked calibration, its backups and the occupancy rule, on the same samples.
 
 Every error is also given as a multiple of the projection limit (`lstd_agent.problems`).
 """

@@ -1,7 +1,7 @@
-r"""What the study of sample complexity says: slopes, crossovers and a rule of thumb.
+r"""Results of the study of sample complexity: slopes, crossovers and a rule of thumb.
 
-The rule is :math:`K \le n / (c\, d)`, and never one for each timestep: each neighbourhood has d
-weights, and each weight wants c trials. c is the candidate that loses least in the environments
+The rule is :math:`K \le n / (c\, d)`, never one for each timestep: each neighbourhood has d
+weights, and each weight needs c trials. c is the candidate with the least loss in the environments
 `FINDING`. Its losses in `CHECKING` measure the rule. A *loss* is the error over the error of the
 best number of neighbourhoods tried, in the same case; losses are averaged geometrically.
 """
@@ -98,7 +98,7 @@ class Curves:
         return float(np.polyfit(np.log10(above.index), np.log10(above), 1)[0])
 
     def crossover(self, backup: str, fewer: str, more: str) -> str:
-        """Return from how many trials on ``more`` has the smaller error in most rows."""
+        """Return the number of trials from which ``more`` has the smaller error in most rows."""
         errors = self.by(backup)
         share = (errors[more] < errors[fewer]).groupby(level="n_trials").mean()
         lost = share.index[share <= 0.5]

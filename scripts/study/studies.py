@@ -1,4 +1,4 @@
-"""The studies as scripts: their arguments, what they write, and how they run."""
+"""The studies as scripts: arguments, output files and execution."""
 
 from __future__ import annotations
 

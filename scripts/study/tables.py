@@ -283,7 +283,7 @@ def markdown_estimators(rows: Sequence[Row]) -> str:
 
 
 def control_summary(rows: Sequence[Row]) -> pd.DataFrame:
-    """Return what runs came to, by method, environment ("all" for all) and number of transitions.
+    """Return results by method, environment ("all" for all) and number of transitions.
 
     Columns: the share of runs with the optimal gain; of those, the median shortfall of the start as
     a share of the span; the mean share of transient states with a bias-optimal action.
@@ -298,7 +298,7 @@ def control_summary(rows: Sequence[Row]) -> pd.DataFrame:
 
 
 def markdown_control(rows: Sequence[Row]) -> str:
-    """Write how the methods do with most samples by environment, and on average by samples."""
+    """Write results with most samples by environment, and averages by number of samples."""
     summary = control_summary(rows)
     marks = sorted({row["n_samples"] for row in rows})
     environments = [env for env in CONTROL_ENVIRONMENTS if any(row["env"] == env for row in rows)]

@@ -27,7 +27,7 @@ def example(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.fixture
 def picture(tmp_path: Path) -> Iterator[str]:
-    """Yield where an example is to draw, and see that it did."""
+    """Yield the path of an example's picture, and check that it was drawn."""
     path = tmp_path / "picture.png"
     yield str(path)
     assert path.read_bytes().startswith(b"\x89PNG")
@@ -62,7 +62,7 @@ def test_the_cost_of_a_backlog_agrees_with_queueing_theory(
 
 
 def morning_of(example: ModuleType, nurses: Any) -> tuple[float, float]:
-    """Return what an hour costs in the long run, and the first hours: by small steps of time."""
+    """Return the long-run cost of an hour and the cost of the first hours, by small time steps."""
     n = np.arange(example.MOST + 1)
     work = np.array([nurses(patients) for patients in n])
     come = np.where(n < example.MOST, example.ARRIVALS, 0.0)

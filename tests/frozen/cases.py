@@ -1,4 +1,4 @@
-"""A case: a fitted agent, what it is asked, and what is known of the answers.
+"""A case: a fitted agent, its questions, and the known facts about the answers.
 
 Each case is a function without arguments, and `CASES` holds all of them by name. What is asked goes
 through the public interface of the agent alone, so that the cases outlive any implementation.

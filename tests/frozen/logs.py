@@ -115,7 +115,7 @@ def vector_log_cut_short_lambda():
 
 @case
 def vector_log_with_a_last_timestep():
-    """What was logged beyond ``t_max`` is left out."""
+    """Timesteps beyond ``t_max`` are ignored."""
     agent = of_trials(
         autoregression(22, 1), Polynomial(2), anchors=[0, 6], gain=autoregression_gain(1),
         add={"t_max": 20},

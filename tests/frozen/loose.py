@@ -1,6 +1,6 @@
-"""Cases that are held to right values alone: estimated gains, and what the data choose.
+"""Cases with known right values only: estimated gains, and options chosen by the data.
 
-How gains are estimated and what is chosen may change; that the answers are right may not.
+The method and the choices may change, but the answers must stay right.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 ``python -m tests.frozen.record`` adds rows for new cases; ``--again NAME ...`` computes rows
 again, which must have a reason that the commit says.
 
-A row holds the answers, and how far off others may be: relative to the span of a value's kind.
+A row has the answers and their tolerances, relative to the span of each kind of value.
 
 - Values: 1e-9 where the condition is below 1e4; of counts 1e-13 times a larger condition. Values
   of vectors come from moments, which square it: 1e-14 times its square. Sparse features have no
@@ -34,7 +34,7 @@ _RANKS_ARE_SURE = 1e3
 
 
 def tolerances(each: Case, found: dict[str, Any]) -> dict[str, float]:
-    """Return how far off answers may be, relative to the span of each."""
+    """Return the tolerances of answers, relative to the span of each."""
     size, is_counted = condition(each), np.ndim(each.at) == 1
     if not np.isfinite(size):
         values = 1e-6

@@ -1,4 +1,4 @@
-"""The table of cases: answers are right where that is known, and stay what they are elsewhere."""
+"""The table of cases: answers with a known truth are right, and the others do not change."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def check_by_table(name: str, each: Case) -> None:
 
 
 def check_by_truth(each: Case, warned: bool) -> None:
-    """Fail unless the answers are right, as far as that is known."""
+    """Fail unless the answers agree with the known truth."""
     agent = each.agent
     if each.warns is not None:
         assert warned == each.warns

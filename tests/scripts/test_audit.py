@@ -1,4 +1,4 @@
-"""The audits' instruments: their truths are true, and a verdict says what it is meant to."""
+"""The audits' exact answers and verdicts are right."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def audit(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def answer_by_simulation(model: Any, n: int, t_max: int) -> tuple[float, float]:
-    """The start's bias as n trials earn it, and its standard error; the gain is the exact one."""
+    """The mean start bias of n trials, with the exact gain, and its standard error."""
     states, _, rewards = model.simulate(n, t_max, np.random.default_rng(7))
     times = getattr(model, "times", lambda *_: None)(states, np.random.default_rng(8))
     earned = (rewards - model.gain * (1.0 if times is None else times)).sum(axis=1)

@@ -1,4 +1,4 @@
-"""The paper's claims: what each test asks, and how sure a verdict is of the seeds."""
+"""The paper's claims: their criteria, and the certainty of verdicts over seeds."""
 
 from __future__ import annotations
 

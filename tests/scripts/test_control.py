@@ -1,4 +1,4 @@
-"""Learners of control: their updates by hand, what they converge to, and the study of them."""
+"""Learners of control: their updates by hand, their limits, and their study."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The study's commands: what they refuse, what they write, and what is kept when they stop."""
+"""The study's commands: refused arguments, files, and rows kept after an interrupt."""
 
 from __future__ import annotations
 

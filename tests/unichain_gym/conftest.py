@@ -1,4 +1,4 @@
-"""Random chains of every structure, for what holds of all of them."""
+"""Random chains of every structure, for property tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Input that looks right and is not: each is refused by name, and nothing half happens."""
+"""Plausible but wrong input: each value is refused by name, without side effects."""
 
 from __future__ import annotations
 

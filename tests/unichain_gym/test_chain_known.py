@@ -1,4 +1,4 @@
-"""Chains whose answers are known in closed form, among them ones that other tools get wrong."""
+"""Chains with closed-form answers, some of which other tools compute wrongly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds for every chain: checked on random ones of every structure."""
+"""Properties of every chain, checked on random chains of every structure."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def chains(draw: st.DrawFn) -> MarkovChain:
 
 
 def limiting_matrix(chain: MarkovChain) -> FloatArray:
-    """P*, by squaring the lazy chain, which converges to it whatever the period."""
+    """P*, by squaring the lazy chain, which converges for every period."""
     M = 0.5 * (np.eye(chain.n_states) + chain.transition_matrix.toarray())
     for _ in range(60):
         M = M @ M

@@ -58,7 +58,7 @@ def test_a_nearly_closed_transient_block_is_left_after_the_exact_time() -> None:
 
 
 def choose(monkeypatch: pytest.MonkeyPatch, method: str) -> None:
-    """Have chains of a few hundred states solved by the method, whatever would suit them."""
+    """Force the method for chains of a few hundred states."""
     work = {"sparse LU": np.inf, "dense LU": np.inf}.get(method, 0.0)
     for name, value in {
         "SMALL_STATES": 10_000 if method == "GTH" else 1,

@@ -1,4 +1,4 @@
-"""What cores and environments say of themselves agrees with what they are."""
+"""Descriptions of cores and environments agree with their models."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def model(spec):
 
 
 def trajectory(env, seed, n_steps=60, reset_every=25):
-    """What an environment returns under seeded actions and some resets."""
+    """The results of an environment under seeded actions and some resets."""
     env.action_space.seed(seed)
     returned = [env.reset(seed=seed)]
     for t in range(1, n_steps):

@@ -31,7 +31,7 @@ TAKES_LONG = ("simulate_counts(t_max)",)
 
 
 class Nothing:
-    """No number, and nothing that a number can be made of."""
+    """An object that no conversion turns into a number."""
 
     def __bool__(self) -> bool:
         raise ValueError("no truth value")

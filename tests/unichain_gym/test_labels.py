@@ -1,4 +1,4 @@
-"""Tables with labels, states and actions by name, and what contradicts itself is refused."""
+"""Labeled tables, states and actions by name, and refusals of contradictions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What optimal policies obey on every MDP: brute force, equations, symmetries, bad input."""
+"""Properties of optimal policies on every MDP: brute force, equations, symmetries, bad input."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ SLOW = pytest.mark.slow
 
 
 def gambler(goal: int, p: float) -> TabularMDP:
-    """Stake up to what there is, to reach a goal; a stake is won with p. Reward 1 at the goal."""
+    """A gambler stakes up to the capital and wins with probability p. Reward 1 at the goal."""
     stakes = [(s, a) for s in range(1, goal) for a in range(1, min(s, goal - s) + 1)]
     up = [(s, a, s + a, p, float(s + a == goal)) for s, a in stakes]
     down = [(s, a, s - a, 1 - p, 0.0) for s, a in stakes]

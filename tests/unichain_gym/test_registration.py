@@ -1,4 +1,4 @@
-"""Ids: which there are, and that they take every option as a keyword."""
+"""The registered ids, and their options as keywords."""
 
 from __future__ import annotations
 

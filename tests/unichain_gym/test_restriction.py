@@ -1,4 +1,4 @@
-"""Chains and MDPs restricted to what can be reached, and refusals that point there."""
+"""Chains and MDPs restricted to reachable states, and errors that suggest it."""
 
 from __future__ import annotations
 

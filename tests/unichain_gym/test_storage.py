@@ -114,7 +114,7 @@ def test_a_failed_save_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.skipif(sys.platform == "win32", reason="whether a process runs is not told there")
 def test_the_draft_of_a_killed_process_is_removed_at_the_next_save(tmp_path: Path):
-    """And nothing else is: not what a running process writes, nor what is of another file."""
+    """Drafts of running processes and of other files stay."""
     path, other = tmp_path / "mdp.npz", tmp_path / "other.npz"
     code = """
 import os, sys

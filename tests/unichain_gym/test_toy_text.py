@@ -1,4 +1,4 @@
-"""MDPs from environments that carry a table: what it holds, and what they do beyond it."""
+"""MDPs from environments with a table, and steps that contradict the table."""
 
 from __future__ import annotations
 
