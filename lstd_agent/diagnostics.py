@@ -266,12 +266,14 @@ class Diagnostics:
         share = "" if np.isnan(self.gain_share) else f", effective share {self.gain_share:.2g}"
         if self.mean_duration != 1.0:
             share += f", per unit of time (a step takes {self.mean_duration:.4g})"
+        known = not np.isnan(self.gain_error)
+        error = f" ± {self.gain_error:.2g}" if known else " (gain_error_ computes its error)"
         lines = [
             f"tail        {state}: mean reward {self.tail_rewards[0]:.6g} at {half} to "
             f"{(half + self.stop) // 2 - 1}, {self.tail_rewards[1]:.6g} until {self.stop - 1}",
             f"may be missing: {tail.missing:.3g} ± {tail.missing_error:.2g} (in reward; trials "
             f"earned {tail.unit:.3g} above the last mean reward)",
-            f"gain        {self.gain:.6g} ± {self.gain_error:.2g}, by {self.gain_rows}{share}",
+            f"gain        {self.gain:.6g}{error}, by {self.gain_rows}{share}",
             f"starts      {len(self.starts)}, {int(self.start_determined.sum())} determined, "
             f"samples {min(self.start_samples, default=0.0):.6g} or more",
             f"start       mean value {self.start_value:.6g} by the features, "

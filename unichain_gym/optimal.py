@@ -114,10 +114,14 @@ class OptimalPolicy:
         value = self.bias if self.value is None else self.value
         name = "bias" if self.value is None else f"value at {self.discount:g}"
         rows: list[Sequence[str]] = [("state", "action", "optimal actions", "gain", name)]
+        states = getattr(self.mdp, "state_names", None) or range(self.policy.size)
+        actions = getattr(self.mdp, "action_names", None)
         for s in range(min(_SHOWN, self.policy.size)):
-            optimal = abbreviate(np.flatnonzero(self.optimal_actions[s]))
+            found, action = np.flatnonzero(self.optimal_actions[s]), self.policy[s]
+            optimal = ", ".join(f"{actions[a]}" for a in found) if actions else abbreviate(found)
             figures = (f"{self.gain[s]:.6g}", f"{value[s]:.6g}")
-            rows.append((f"{s}", f"{self.policy[s]}", optimal, *figures))
+            taken = f"{actions[action] if actions else action}"
+            rows.append((f"{states[s]}", taken, optimal, *figures))
         if self.policy.size > _SHOWN:
             rows.append(("…", "", "", "", f"{self.policy.size - _SHOWN} more states"))
         return rows
