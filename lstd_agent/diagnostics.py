@@ -267,6 +267,8 @@ class Diagnostics:
         share = "" if np.isnan(self.gain_share) else f", effective share {self.gain_share:.2g}"
         if self.mean_duration != 1.0:
             share += f", per unit of time (a step takes {self.mean_duration:.4g})"
+        alike = ", NOT CHECKED: few rare rewards decide it" if self.error_unknown else ""
+        alike = alike if self.start_agrees else ": NOT ALIKE"
         lines = [
             f"tail        {state}: mean reward {self.tail_rewards[0]:.6g} at {half} to "
             f"{(half + self.stop) // 2 - 1}, {self.tail_rewards[1]:.6g} until {self.stop - 1}",
@@ -276,8 +278,7 @@ class Diagnostics:
             f"starts      {len(self.starts)}, {int(self.start_determined.sum())} determined, "
             f"samples {min(self.start_samples, default=0.0):.6g} or more",
             f"start       mean value {self.start_value:.6g} by the features, "
-            f"{self.start_rewards:.6g} by rewards{'' if self.start_agrees else ': NOT ALIKE'}"
-            f"{', NOT CHECKED: few rare rewards decide it' if self.error_unknown else ''}",
+            f"{self.start_rewards:.6g} by rewards{alike}",
         ]
         if self.own_means:
             lines.append(f"trials      HAVE MEANS OF THEIR OWN, ± {self.own_means:.2g}")
