@@ -114,7 +114,7 @@ class SeminormLSTDAgent:
         ``"auto"`` counts observations of finite spaces (Discrete, or of at most 10,000 elements),
         and keeps all others as vectors.
     max_bytes : int
-        Memory for trials of vectors; larger ones are held in temporary files.
+        Memory for trials of vectors; further trials are held in temporary files.
     standardize : bool
         Shorthand for ``Standardized(features)``.
 
@@ -311,7 +311,7 @@ class SeminormLSTDAgent:
         is_same_policy: bool = False,
         explore: Explore | None = None,
     ) -> Self:
-        """Run trials and add them to what has been collected.
+        """Run trials and add them to the trials so far.
 
         An interrupted collection keeps finished trials of a plain environment, finished rounds of a
         vector environment, and finished shards of workers. A step takes ``info["duration"]``, or 1;
@@ -336,7 +336,7 @@ class SeminormLSTDAgent:
             Processes to start, or the `concurrent.futures.Executor` to use instead. The result
             does not depend on them.
         shard_size : int, optional
-            Trials of a shard; by default at most 50,000, and fewer if that makes 20 shards.
+            Trials of a shard; by default at most 50,000, and fewer to make 20 shards.
         is_same_policy : bool
             Asserts that this is the policy of the trials so far, although it looks like another.
         explore : int, float or callable, optional
@@ -413,7 +413,7 @@ class SeminormLSTDAgent:
         t : int
             The timestep, from 0, within the trial.
         observation, next_observation : observation or batch of n
-            At t, and what followed it before any reset.
+            At t, and the next one, before any reset.
         reward : float or array_like, shape (n,)
             Its shape distinguishes a batch from a single trial.
         terminated : bool or array_like, shape (n,)
@@ -491,8 +491,8 @@ class SeminormLSTDAgent:
             The last timestep to use. By default the ``t_max`` of the trials so far, or the end of
             the longest trial.
         policy : array_like or callable, optional
-            The policy that chose the actions; refused if it takes one of them never, or far less
-            often. By default the evaluated policy.
+            The policy that chose the actions; refused if it never takes one of them, or far less
+            often than the log. By default the evaluated policy.
         batched, is_same_policy : bool
             As in `collect`.
         observation_space : Space, optional

@@ -81,7 +81,7 @@ def average_reward_lstd(
         λ of the traces, from 0 to 1.
     """
     means = _Means.of(samples, features, decay)
-    return means.solved(means.X(), gain, intercept=False)  # X = 0 for a constant
+    return means.solved(means.X(), gain, intercept=False)  # a constant has no differences
 
 
 def differential_td(

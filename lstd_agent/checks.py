@@ -43,7 +43,8 @@ _MISSING, _SURE, _MAYBE = 0.15, 0.8, 0.3
 _MOVES = 0.25
 
 # Where trials mix, at most this share of the correlation is left after a quarter of the trial. Own
-# means matter if they add up to a larger share of E. Fewer rows are judged by their correlation.
+# means matter if they add up to a larger share of E. With fewer rows the correlation itself
+# decides.
 _LASTING, _OWN, _FEW_ROWS = 0.5, 0.05, 50
 
 # A misfit matters if it is a larger share of E; misfits of groups, if their standard deviation is.
@@ -94,7 +95,7 @@ class TailCheck:
 
     @property
     def settled(self) -> bool:
-        """Whether neither rewards nor states still move."""
+        """Whether both rewards and states have settled."""
         return self.rewards_settled and self.states_settled
 
 
@@ -212,10 +213,9 @@ def earned_range(R: FloatArray, groups: Sequence[IntArray]) -> float:
 def still_missing(R: FloatArray, length: int, least: float = 0.0) -> tuple[float, float, float]:
     """Return the reward above the gain after the last timestep, and its standard error.
 
-    The third result is the probability that its size is above ``least``. Fits m_k = a + b q^k, q =
-    exp(-L/τ), to the mean rewards of K windows of L timesteps from a quarter of the trial on, for
-    24 time constants τ of L/3 to 2T, each of weight exp(-χ²/2). The missing reward is L b q^K / (1
-    - q).
+    The third result is the probability that its size is above ``least``. It fits m_k = a + b q^k
+    with q = exp(-L/τ) to the mean rewards of K windows of L timesteps from a quarter of the trial
+    on, for 24 time constants τ of L/3 to 2T, each of weight exp(-χ²/2). The rest is L b q^K/(1-q).
     """
     from scipy.special import ndtr  # takes long to import
 
@@ -286,7 +286,7 @@ def check_tail(
 
 
 def _movement_left(F: FloatArray, lengths: IntArray, z: float) -> float:
-    """Return the smallest movement yet to come over lengths, in standard deviations."""
+    """Return the smallest remaining movement over lengths, in standard deviations."""
     T = F.shape[1]
     h = T // 2
     sd = np.sqrt(np.maximum(mean_of(F[:, h:] ** 2, (0, 1)) - mean_of(F[:, h:], (0, 1)) ** 2, 0.0))
@@ -581,7 +581,7 @@ def direct_difference(
     error is for given starts, without their spread. Trials that were cut short are left out. The
     error is not known if few rare events make it up, or trials are few. The horizon is 1.5 times
     the first of 16 candidates from which no longer one differs by more than its standard error.
-    That is right if the tail has settled, because later rewards are then alike.
+    This horizon suffices if the tail has settled.
     """
     whole = np.isfinite(R).all(axis=1)
     C, T = partial_sums(R[whole]), R.shape[1]

@@ -1,4 +1,4 @@
-"""`Diagnostics`: how far a fit may be relied on, and warnings in plain words.
+"""`Diagnostics`: the checks of a fit, and their warnings.
 
 A warning says what is wrong, in numbers, what to do, and which number to use instead.
 """
@@ -19,8 +19,8 @@ from lstd_agent.html import as_html
 # Starts with fewer samples are named.
 FEW_SAMPLES = 10
 
-# A tail of a smaller share of the trials, and logs of which a larger share end in states that
-# nothing follows, are named.
+# Warn if a smaller share of the trials has the tail, or a larger share of logs ends in states
+# without successors.
 _FEW_IN_TAIL, _ENDS = 0.1, 0.5
 
 _N_NAMED, _N_MISFITS = 8, 3
@@ -28,50 +28,49 @@ _N_NAMED, _N_MISFITS = 8, 3
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Diagnostics:
-    """How far a fit may be relied on: what the fit says of itself, and what the checks find.
+    """The checks of a fit, and their warnings.
 
     Attributes
     ----------
     gain, gain_error, gain_share : float
         The gain, its standard error, and its effective number of samples as a share of the tail's.
     gain_rows : {"tail", "all", "mean", "given"}
-        Which samples determine the gain; "mean": none do, and it is the tail's mean reward.
+        Which samples determine the gain; "mean": none do, and the gain is the tail's mean reward.
     mean_duration : float
         Mean time that a step of the tail takes; 1 where trials have no durations.
     starts : list
         Observations in which trials start (of vectors, some of them).
     start_samples, start_determined : ndarray
-        How many samples there are of each, and whether they determine its value.
+        Number of samples of each start, and whether they determine its value.
     start_tolerable : ndarray of bool
-        Whether an undetermined value needs no warning: trials from there earned it, or the start is
-        one of few at the edge of the others.
+        Whether an undetermined value needs no warning, because returns confirm it, or the start is
+        one of a few near the others.
     start_value, start_error, start_rewards : float
-        The mean value of the start, its standard error (NaN if not known), and what trials earned
-        above the gain.
+        Mean value of the start, its standard error (NaN if not known), and mean return above the
+        gain.
     start_noise : bool
-        Whether the standard error is so large that the value says nothing.
+        Whether the standard error is too large for the value to be of use.
     misfits : list of Misfit
-        Groups of starts whose values are not what trials earned, the surest first.
+        Groups of starts whose values contradict returns, most significant first.
     start_agrees, prefers_returns : bool
-        Whether values of the start are what trials earned; and whether what trials earned is the
-        better number for a difference of starts.
+        Whether values of starts agree with returns; and whether returns give the better difference
+        of starts.
     error_unknown : bool
-        Whether few rare rewards make up the noise, so that no check can see a misfit.
+        Whether the noise comes from few rare rewards, so that no misfit can be detected.
     settled, tail : bool, TailCheck
         Whether the tail has settled, and how much of the start's value may be missing.
     tail_rewards : tuple of float
         Mean rewards of the two halves of the tail, per unit of time.
     n_checked, stop : int
-        How many trials and timesteps the checks look at; the tail is the second half of these.
+        Numbers of checked trials and timesteps; the tail is the second half of these timesteps.
     own_means : float
         Standard deviation of trials' own mean rewards; 0 if trials share one gain.
     hidden : float
-        Correlation of what trials earn beyond their values in adjacent timesteps; 0 if it does not
-        matter.
+        Correlation of surprises (rewards beyond the values) in adjacent timesteps; 0 if small.
     ends : float
-        The share of trials that end early in states from which hardly any trial went on.
+        Share of trials that end early in states that hardly any trial left.
     drawn : bool
-        Whether the trials that were checked were drawn from counts.
+        Whether the checked trials were drawn from counts.
     n_trials, trials_at : int, ndarray of shape (t_max + 1,)
         How many trials there are, and how many have each timestep.
     n_recurrent_classes : int or None
@@ -130,22 +129,22 @@ class Diagnostics:
 
     @property
     def settled(self) -> bool:
-        """Whether rewards and states of the tail have settled, as far as the trials tell."""
+        """Whether rewards and states of the tail have settled, as far as the trials show."""
         return self.tail.settled and self.tail.known
 
     @property
     def start_agrees(self) -> bool:
-        """Whether the values of the start are what trials from there on earned."""
+        """Whether the values of the start agree with returns."""
         return not self.misfits and not self.start_noise
 
     @property
     def prefers_returns(self) -> bool:
-        """Whether what trials earned is the better number for a difference of starts."""
+        """Whether returns are better than values for a difference of starts."""
         return bool(self.misfits) and self.settled and not self.own_means and not self.ends
 
     @property
     def warnings(self) -> list[str]:
-        """What is wrong, with what to do; empty where nothing is known to be."""
+        """Problems, each with a remedy; empty if none is known."""
         return [*self._of_tail(), *self._of_gain(), *self.others, *self._of_start()]
 
     def _of_tail(self) -> Iterator[str]:
@@ -157,7 +156,7 @@ class Diagnostics:
         )
         if stop < 4:
             yield (
-                f"the tail, timesteps {half} to {stop - 1}, is too short to tell whether it has "
+                f"the tail, timesteps {half} to {stop - 1}, is too short to show whether it has "
                 "settled: collect with a larger t_max"
             )
         elif not tail.rewards_settled:
@@ -182,14 +181,14 @@ class Diagnostics:
         if self.own_means and tail.settled:
             yield (
                 f"trials keep mean rewards of their own, {self.own_means:.2g} (one standard "
-                f"deviation) off {self.gain:.4g}, so that there is no one gain: evaluate each kind "
+                f"deviation) off {self.gain:.4g}, so there is no single gain: evaluate each kind "
                 "of trials by itself or, if trials only mix slowly, collect with a larger t_max"
             )
         elif self.hidden and tail.settled and not self.misfits:
             yield (
-                "something that lasts is hidden: what trials earn beyond their values is alike in "
-                f"adjacent timesteps (correlation {self.hidden:.2g}): use features, or "
-                "observations, that tell more states apart"
+                "a lasting state is hidden: rewards beyond the values are correlated in "
+                f"adjacent timesteps ({self.hidden:.2g}): use features, or "
+                "observations, that distinguish more states"
             )
         n, last, t_max = self.n_trials, int(self.trials_at[-1]), len(self.trials_at) - 1
         middle = int(self.trials_at[(t_max + 1) // 2])
@@ -203,7 +202,7 @@ class Diagnostics:
         if self.ends > _ENDS:
             yield (
                 f"{self.ends:.0%} of the trials that end early end in states from which hardly any "
-                "trial goes on, so that gain and values are those of the other trials: log trials "
+                "trial goes on, so gain and values describe the other trials only: log trials "
                 "beyond these states"
             )
 
@@ -226,7 +225,7 @@ class Diagnostics:
             yield (
                 f"the samples do not determine the values of starts {self._named(unknown)}: "
                 "collect more trials, give anchors= a wider first neighborhood, or use features "
-                "that tell these states"
+                "that distinguish these states"
             )
         few = self.start_determined & (self.start_samples < FEW_SAMPLES)
         if few.any():
@@ -240,7 +239,7 @@ class Diagnostics:
             yield (
                 f"{'; '.join(shown)}{f'; and {more} more' if more > 0 else ''}: "
                 f"{instead if self.prefers_returns else ''}use features, or observations, that "
-                "tell more states apart, more neighborhoods (n_anchors) or, where the standard "
+                "distinguish more states, more neighborhoods (n_anchors) or, where the standard "
                 "error is large, more trials"
             )
         if self.start_noise:

@@ -55,8 +55,8 @@ def exact_model(
 ) -> TabularMDP | None:
     """Return the environment's exact model: its `TabularMDP`, or that of a table P; else None.
 
-    ``on_termination`` says what becomes of states of a table that end an episode. With None, a
-    table that has such states is not read.
+    ``on_termination`` says how states of a table that end an episode continue. With None, a table
+    with such states is not read.
     """
     mdp = getattr(env.unwrapped, "mdp", None)
     if isinstance(mdp, TabularMDP):
@@ -99,7 +99,7 @@ def import_here(module: str, text: str) -> Any:
 
 
 def available_memory() -> int:
-    """Return how many bytes of memory are free; 4 GiB where the system does not tell."""
+    """Return how many bytes of memory are free; 4 GiB if the system does not say."""
     try:
         with open("/proc/meminfo", encoding="ascii") as lines:
             facts = dict(line.split(":", 1) for line in lines)

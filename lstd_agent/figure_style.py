@@ -1,4 +1,4 @@
-"""The one style of all charts: sizes for a page's width, colours that all can tell apart, labels.
+"""The one style of all charts: sizes for a page's width, colors for any color vision, labels.
 
 Matplotlib (extra ``plot``) is imported when a figure is asked for. Pyplot never is, so that figures
 belong to the caller.
@@ -26,13 +26,13 @@ WIDTH, DPI = 9.0, 150
 """Inches, and dots in each, of a figure that fills a page with text of the page's size."""
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-"""For any color vision (Okabe & Ito 2008); in black and white `DASHES` tell lines apart."""
+"""For any color vision (Okabe & Ito 2008); in black and white `DASHES` distinguish lines."""
 
 DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)), (0, (8, 3)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 SEQUENTIAL, DIVERGING = "viridis", "RdBu_r"
-"""Color maps: of amounts, and of what has a middle."""
+"""Color maps of amounts, and of numbers with a middle."""
 
 _STYLE: Any = {
     "font.size": 11.0,
@@ -68,11 +68,11 @@ def _shown(figure: Figure) -> tuple[bytes, dict[str, float]]:
 
 
 def styled(draw: Callable[Arguments, Figure]) -> Callable[Arguments, Figure]:
-    """Have a function that returns a figure of `new_figure` draw in this style."""
+    """Make a function draw its `new_figure` in this style."""
 
     @wraps(draw)
     def drawn(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Figure:
-        new_figure()  # tells what is missing
+        new_figure()  # raises if matplotlib is missing
         from matplotlib import rc_context
 
         with rc_context(_STYLE):

@@ -1,4 +1,4 @@
-"""`Fit`: a fitted system of approximators, and everything that can be asked of it."""
+"""`Fit`: a fitted system of approximators, with predictions and standard errors."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Comparison:
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """A system, what it was fitted to, and how: predictions, coverage, standard errors.
+    """A fitted system with its trials and options: predictions, coverage, standard errors.
 
     The trials are dealt into ``n_batches`` for standard errors.
     """
@@ -111,7 +111,7 @@ class Fit:
 
     @property
     def choice(self) -> Choice:
-        """The backup: asked for, or chosen by the data."""
+        """The backup, given or chosen by the data."""
         return self.fitted.choice
 
     def predict(self, observations: Any, t: ArrayLike | None = None) -> FloatArray:
@@ -182,10 +182,10 @@ class Fit:
         return states[position.ravel()], neighborhood.ravel(), position.shape
 
     def most_sampled(self, states: States) -> IntArray:
-        """Return the neighbourhoods (m,) that answer for states (m,) without a timestep.
+        """Return the neighbourhoods (m,) that predict states (m,) without a timestep.
 
-        The neighbourhood with most samples of a state answers, among those in whose bulk it lies;
-        if it lies in no bulk, the one whose bulk is nearest.
+        Among the neighbourhoods whose bulk contains a state, the one with most samples predicts. If
+        there is none, the one with the nearest bulk predicts.
         """
         samples = self.samples_of(states)
         if len(samples) == 1 or self.source.are_places or self.source.is_sparse:
@@ -252,21 +252,21 @@ class Fit:
         return np.where(self._robust(states, neighborhood), errors, np.inf)
 
     def _robust(self, states: States, neighborhood: IntArray) -> BoolArray:
-        """Whether values are determined, and by more than the trials of a single batch."""
+        """Whether values are determined, also without any one batch."""
         seen = self.jackknife.seen_without_each(states, neighborhood)
         return np.asarray(seen & self.states_determined(states, neighborhood))
 
     def _unseen_outcomes(
         self, features: Rows, states: States, neighborhood: IntArray
     ) -> FloatArray:
-        """Return what outcomes that were never seen may add to standard errors of values (m,).
+        """Return what unseen outcomes may add to the standard errors of values (m,).
 
         An outcome that n samples did not show may have a probability of 3/n (at 95 %, two standard
-        errors). The spread of values in the neighbourhood shows how much it would change.
+        errors). Its effect is taken as the spread of values in the neighbourhood.
         """
         system, source = self.system, self.source
         windows, place = system.windows, neighborhood
-        if self.choice.backup == "model":  # which uses all timesteps
+        if self.choice.backup == "model":  # the model uses all timesteps
             windows, place = np.array([[0, system.t_max + 1]]), np.zeros_like(neighborhood)
         moves = source.moves_of(windows, self.fitted.evidence)(states)
         n = np.maximum(of_each(moves, place), 1.0)

@@ -1,4 +1,4 @@
-"""The checks of a fit: its trials and values are put before the checks of `lstd_agent.checks`."""
+"""The checks of a fit: `lstd_agent.checks` applied to its trials and values."""
 
 from __future__ import annotations
 
@@ -37,20 +37,21 @@ from lstd_agent.trials.kept import NO_TIME, KeptTrials
 # Fewer transitions do not show that a class of states is never left.
 _ENOUGH_TRANSITIONS = 100
 
-# Leaving out more of a window's samples may change what the others tell: it is by where they led.
+# If a larger share of samples is left out, the others may be biased: the choice depends on
+# outcomes.
 _MOST_LEFT_OUT = 0.1
 
-# So many trials are drawn from counts that were added without any.
+# Number of trials that are drawn from counts without trials.
 _N_DRAWN = 2000
 
-# An error of the start's value is too large if it is a larger share of what trials earn.
+# An error of the start's value is too large if it is a larger share of E.
 _LARGEST_ERROR = 0.25
 
-# A value that the samples leave open is taken as right where trials from there earned it, with a
-# smaller error than this share of E; or where few starts are at the edge of the others.
+# An undetermined value needs no warning if returns confirm it with an error below this share of E,
+# or if few starts are near the others.
 _VOUCHED, _AT_EDGE, _REACH = 0.05, 0.1, 0.5
 
-# Checks look at so many trials, rewards, numbers of features, and columns of these, at most.
+# Largest numbers of trials, rewards, feature values and feature columns that are checked.
 _MOST_TRIALS, _MOST_REWARDS = 4000, 2_000_000
 _MOST_NUMBERS, _MOST_COLUMNS = 15_000_000, 20
 
@@ -59,7 +60,7 @@ _CHUNK = 16384
 
 
 def check_single_class(source: Any, encoding: Encoding) -> None:
-    """Raise if trials end up in more than one recurrent class: one gain is none of theirs."""
+    """Raise if trials end in several recurrent classes, which have no common gain."""
     classes = [
         found for found in source.recurrent_classes if found.n_transitions >= _ENOUGH_TRANSITIONS
     ]
@@ -78,14 +79,14 @@ def check_single_class(source: Any, encoding: Encoding) -> None:
 
 
 def check_own_trials(source: Any) -> None:
-    """Raise if exploration leaves a timestep without a transition that is the policy's."""
+    """Raise if all transitions of a timestep are exploratory."""
     n_at = source.trials_at
     missing = np.flatnonzero(n_at == 0)
     if missing.size and (np.diff(n_at) > 0).any():
         raise InvalidInputError(
-            f"all actions at timestep {missing[0]} were exploratory, so that nothing there is the "
-            "policy's own: explore less, or collect trials without exploration too. Action values "
-            "of counted observations do without a fit"
+            f"all actions at timestep {missing[0]} were exploratory, so the policy has no "
+            "transition there: explore less, or add trials without exploration. Action values "
+            "of counted observations need no fit"
         )
     T = len(n_at)
     if T and not source.mean_durations[T // 2 :].any():
@@ -100,7 +101,7 @@ def _mean_duration(source: Any) -> float:
 
 
 def diagnose_fit(fit: Fit) -> Diagnostics:
-    """Return how far the fit may be relied on; ``print`` it."""
+    """Return the checks of the fit; ``print`` them."""
     source, system, states = fit.source, fit.system, fit.source.starts
     neighborhood = system.neighborhood_at(np.zeros(len(states), dtype=np.int64))
     has_errors = fit.n_batches > 1 and not source.is_sparse
@@ -130,12 +131,12 @@ def diagnose_fit(fit: Fit) -> Diagnostics:
 
 
 def _checked(fit: Fit, trials: KeptTrials, facts: dict[str, Any]) -> dict[str, Any]:
-    """Return what the checks find in trials, by the names of `Diagnostics`."""
+    """Return the results of the checks, by the names of `Diagnostics`."""
     system, encoding = fit.system, fit.encoding
     few = max(-(-trials.n_trials // _MOST_TRIALS), -(-trials.rewards.size // _MOST_REWARDS))
     trials = trials.take(slice(None, None, few))
     (N, T), lengths = trials.rewards.shape, trials.all_lengths
-    T = max(1, int(np.sort(lengths)[-min(MIN_TRIALS, N)]))  # what fewer trials reach is left out
+    T = max(1, int(np.sort(lengths)[-min(MIN_TRIALS, N)]))  # later timesteps have too few trials
     states, first = trials.observations[:, : T + 1], trials.observations[:, 0]
     here = np.arange(T + 1) <= lengths[:, None]
     terminal = -1 if fit.source.terminal is None else fit.source.terminal
@@ -196,12 +197,12 @@ def _checked(fit: Fit, trials: KeptTrials, facts: dict[str, Any]) -> dict[str, A
 
 
 def _watched(states: Any, here: BoolArray, features: Callable[[Any], Any]) -> list[FloatArray]:
-    """Return what may show that states still move, blocks (M, T + 1, d); the first are raw.
+    """Return blocks (M, T + 1, d) that may show movement of states; the first are raw.
 
-    Counted states: their numbers; and a column each, or, where they are many, for classes by when
-    states are seen in the first half of the trial, which says nothing of the second. Vectors: their
-    components; and their squares and features. Of many, some are taken, evenly spaced. All are 0
-    where a trial is over or was cut short.
+    Counted states: their numbers, and an indicator of each state. If there are many, indicators of
+    classes, by when states are seen in the first half of the trial. Vectors: their components,
+    squares and features, or an evenly spaced choice of them. All are 0 where a trial is over or was
+    cut short.
     """
     x = states[here].reshape(int(here.sum()), -1)
     raw = x[:, :: -(-x.shape[1] // _MOST_COLUMNS)].astype(np.float64)
@@ -238,7 +239,7 @@ def _columns_of_states(state: IntArray, t: IntArray, middle: int) -> FloatArray:
 def _tolerable(
     starts: Any, determined: BoolArray, first: Any, u: FloatArray, unit: float
 ) -> BoolArray:
-    """Return which undetermined starts trials vouch for, or are few at the edge of the others."""
+    """Return which undetermined starts are confirmed by returns, or are few and near the others."""
     tolerable, some = np.zeros(len(determined), dtype=bool), np.flatnonzero(~determined)
     u, spread = u - u.mean(), float(u.std())
     are_few = starts.ndim == 2 and some.size <= _AT_EDGE * len(starts)
@@ -256,7 +257,7 @@ def _tolerable(
 def _misfits(
     found: list[Misfit], groups: list[IntArray], first: Any, decode: Callable[[Any], Any]
 ) -> list[Misfit]:
-    """Return misfits of groups without those that have a smaller one within."""
+    """Return misfits of groups, without groups that contain a smaller misfit."""
     misfits = []
     for each in found:
         group = groups[each.group]
@@ -274,10 +275,10 @@ def _misfits(
 
 
 def compare_returns(fit: Fit, a: Any, b: Any) -> Comparison:
-    """Return how much more trials from a earned than those from b; see `Fit.compare`."""
+    """Return the mean return from a minus the mean return from b; see `Fit.compare`."""
     (difference, error, known), n = _returns_of(fit, a, b)
     if np.any(fit.source.mean_durations != 1.0) and fit.n_batches > 1 and not fit.source.is_sparse:
-        # Starts differ in the time that their trials take, by which the gain's error counts.
+        # Trials from a and b differ in time, which multiplies the gain's error.
         off = fit.jackknife.gain_error
         (other, *_), _ = _returns_of(fit, a, b, fit.system.gain + off)
         error = float(np.hypot(error, other - difference))
@@ -307,8 +308,8 @@ def _returns_of(
 def _trials_of(fit: Fit, gain: float | None = None) -> tuple[KeptTrials, bool]:
     """Return whole trials: kept, stored beside counts, or drawn from these; and whether drawn.
 
-    Their rewards are what steps of mean duration would pay, r - g (τ - mean τ), by the fit's gain
-    or another one: what checks know of rewards per step is then true of rewards and time.
+    Their rewards are r - g (τ - mean τ), with the fit's gain or another one. So checks of rewards
+    per step hold for steps with durations.
     """
     source = fit.source
     gain, mean = fit.system.gain if gain is None else gain, _mean_duration(source)
@@ -326,7 +327,7 @@ def _trials_of(fit: Fit, gain: float | None = None) -> tuple[KeptTrials, bool]:
 
 
 def _sums_of_rewards(counts: TransitionCounts, gain: float, mean: float) -> Any:
-    """Return the sums (t_max + 1, S) of what steps of mean duration would pay."""
+    """Return the sums (t_max + 1, S) of r - g (τ - mean τ)."""
     N, times = counts.transition_counts, counts.duration_sums
     if times is None:
         return counts.reward_sums
@@ -336,7 +337,7 @@ def _sums_of_rewards(counts: TransitionCounts, gain: float, mean: float) -> Any:
 
 
 def _means_of_batches(fit: Fit) -> FloatArray | None:
-    """Return mean rewards of batches of counts, whose trials' own are not kept."""
+    """Return mean rewards of batches, if counts do not keep single trials."""
     if not fit.source.are_places or len(fit.source.batches) < FEWEST_TRIALS:
         return None
     how = fit.system.gain, _mean_duration(fit.source)
@@ -350,7 +351,7 @@ def _means_of_batches(fit: Fit) -> FloatArray | None:
 
 
 def _feature_sizes(fit: Fit) -> FeatureSizes:
-    """Return those of the candidates that were seen."""
+    """Return the feature sizes of candidates that were seen."""
     source, rcond = fit.source, fit.options.rcond
     features = source.candidate_features
     if not source.are_places:  # all were seen

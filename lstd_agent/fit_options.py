@@ -1,4 +1,4 @@
-"""`FitOptions`: how a system is fitted; what no option sets is chosen by the data."""
+"""`FitOptions`: the options of a fit; the data choose what they leave open."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ AgentTailName = Literal["window", "settled"]
 NUMBERS = (1, 2, 4, 8)
 """Numbers of neighbourhoods that ``n_anchors="auto"`` tries."""
 
-# So many sparse features may become dense, for what only dense ones have.
+# Up to this many sparse features are made dense where an option needs dense ones.
 _MOST_DENSE = 5000
 
 
@@ -73,7 +73,7 @@ class Fitted(NamedTuple):
 
     @property
     def evidence(self) -> Segments | SparseSystem | None:
-        """What counts the samples of an observation."""
+        """The factors or the sparse system, which count samples of observations."""
         return self.segments if self.sparse is None else self.sparse[1]
 
 
@@ -206,14 +206,14 @@ class FitOptions:
         return solved
 
     def _mean_gain(self, subsets: Subsets) -> Gain:
-        """Return the mean reward of the tail; of a periodic tail, its gain by the equations."""
+        """Return the mean reward of the tail; for a periodic tail, the gain by the equations."""
         classes = subsets.source.recurrent_classes
         if len(classes) > 0 and classes[0].period > 1:
             return subsets.gains()[0]
         return Gain(mean_reward(subsets.segments[0]), "given")
 
     def _candidates(self, source: Any) -> list[IntArray]:
-        """Return the anchors, given or found; or those of several numbers, to choose from."""
+        """Return the anchors, given or found, or the candidates for several numbers."""
         if self.anchors is not None:
             return [check_anchors(self.anchors, source.t_max)]
         if self.n_anchors != "auto":
@@ -225,7 +225,7 @@ class FitOptions:
         """Return the anchors of a number of neighbourhoods."""
         only = only_anchors(n_anchors, source.t_max)
         if only is not None:
-            return only  # without a distance, which a single trial may not have
+            return only  # needs no distance: a single trial has none
         distance = sampled_distance(self.distance, source)
         # A last neighbourhood within the tail would have too few samples.
         latest = (source.t_max + 1) // 2 if self.search == "exact" else None
@@ -273,7 +273,7 @@ def with_offsets(solved: list[Solved], offsets: FloatArray) -> list[Solved]:
 
 
 def in_features(source: Any, columns: FloatArray) -> FloatArray:
-    """Return weights of features and offset (d + 1, q) from those of coordinates."""
+    """Return weights of features and offset (d + 1, q) from weights of coordinates."""
     return columns if source.is_sparse else source.coordinates.of_features(columns)
 
 
@@ -284,7 +284,7 @@ def _linked(
     gain: float,
     evidence: Segments | SparseSystem | None,
 ) -> System:
-    """Return a linked system, whose last window alone has a value of 0 somewhere."""
+    """Return a linked system; only its last window has a state of value 0."""
     last, main = int(anchors[-1]), -1
     if source.are_places:
         main = source.main_state(last)

@@ -9,7 +9,7 @@ _LABELED = re.compile(r"(\w[\w ]*?)(?:\s{2,}|: )(.+)")
 
 
 def as_html(caption: str, text: str) -> str:
-    """Return an account as HTML: a table of its labeled lines, and what follows an empty line."""
+    """Return an account as HTML: a table of its labeled lines, and the text after an empty line."""
     facts, _, rest = text.partition("\n\n")
     lines = []
     for line in facts.splitlines():

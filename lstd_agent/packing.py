@@ -3,9 +3,8 @@
 `pack` walks through a value: dataclasses, spaces, tuples and dicts become JSON, their arrays
 members of the file. `unpack` calls the constructors that check what users give, so a file holds
 nothing that a user could not have given. Nothing is pickled and no text is evaluated, so no code of
-a file runs. Sizes are checked before anything is read, and a digest shows whether a file is as it
-was written. A file is written beside its target and then renamed, so an interrupt leaves the old
-file intact.
+a file runs. Sizes are checked before anything is read, and a digest detects changes. A file is
+written beside its target and then renamed, so an interrupt leaves the old file intact.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ Arrays: TypeAlias = dict[str, NDArray[Any]]
 Makers: TypeAlias = Mapping[type, Callable[..., Any]]
 """Dataclasses that a file may hold, each with a function of its fields that checks and makes it."""
 
-# Arrays may take so many times as much memory as the file has bytes, and this in any case.
+# Arrays may take this many times the bytes of the file, and always this much memory.
 _LARGEST_RATIO = 200
 _ALWAYS_ALLOWED = 2**26
 
@@ -62,15 +61,15 @@ _SPACES: dict[type, tuple[str, ...]] = {
 
 
 def function(*_: Any) -> Any:
-    """Stand for a function, which no file holds."""
+    """Stand for a function: files hold none."""
     raise InvalidInputError("a file does not hold functions: give it again to load()")
 
 
 def pack(value: Any, name: str, arrays: Arrays, makers: Makers) -> Any:
     """Put the arrays of a value among others, under its name, and return the rest as JSON.
 
-    Whatever is no number, text, array, space, dataclass of the makers, or tuple, list or dict of
-    them, is only marked as a function.
+    Numbers, texts, arrays, spaces, dataclasses of the makers, and tuples, lists and dicts of these
+    are packed; anything else is marked as a function.
     """
     if isinstance(value, np.generic):
         value = value.item()
@@ -106,7 +105,7 @@ def pack(value: Any, name: str, arrays: Arrays, makers: Makers) -> Any:
 
 
 def unpack(facts: Any, arrays: Arrays, makers: Makers) -> Any:
-    """Return what `pack` was given, made by the makers; they raise where it does not fit."""
+    """Return the value that `pack` was given; the makers raise if it is invalid."""
     if facts is None or isinstance(facts, bool | int | float | str):
         return facts
     if "csr" in facts:
@@ -128,7 +127,7 @@ def unpack(facts: Any, arrays: Arrays, makers: Makers) -> Any:
     for each, make in makers.items():
         if each.__name__ == kind:
             return make(**held)
-    raise InvalidInputError(f"{kind!r} is nothing that a file holds")
+    raise InvalidInputError(f"a file cannot hold {kind!r}")
 
 
 def _make_space(kind: Any, held: dict[str, Any]) -> Any:
@@ -159,7 +158,7 @@ def write(path: str | os.PathLike[str], value: Any, makers: Makers) -> None:
         np.savez_compressed(file, facts=text, **arrays)  # type: ignore[arg-type]
         n_bytes = text.nbytes + sum(part.nbytes for part in arrays.values())
         if not _is_allowed(n_bytes + 256 * len(arrays) + 256, file.tell()):
-            # Compressed so small that it would be refused for what it claims to hold.
+            # `read` would refuse it: too small for its content.
             file.seek(0)
             file.truncate()
             np.savez(file, facts=text, **arrays)  # type: ignore[arg-type]
@@ -176,7 +175,7 @@ def write(path: str | os.PathLike[str], value: Any, makers: Makers) -> None:
 
 
 def read(path: str | os.PathLike[str], kind: type, what: str, makers: Makers) -> Any:
-    """Return the value of a kind in a file; ``what`` says in words what the file should be.
+    """Return the value of a kind in a file; ``what`` names the expected content.
 
     Raises `InvalidInputError` if it is no such file, has another format, or is damaged.
     """
@@ -185,7 +184,7 @@ def read(path: str | os.PathLike[str], kind: type, what: str, makers: Makers) ->
             arrays = _read_arrays(file, os.fstat(file.fileno()).st_size)
             facts = json.loads(arrays.pop("facts").tobytes().decode("utf-32-le").rstrip("\0"))
             version = facts["format_version"]
-        except Exception as error:  # whatever the libraries raise for another kind of file
+        except Exception as error:  # libraries raise many types for other files
             raise InvalidInputError(f"{path} is not a saved {what}: {error}") from error
     if version != FORMAT_VERSION:
         remedy = "install a newer one"
@@ -197,7 +196,7 @@ def read(path: str | os.PathLike[str], kind: type, what: str, makers: Makers) ->
         )
     with refusing(path):
         if facts["digest"] != _digest(facts["saved"], arrays):
-            raise InvalidInputError("it is not as it was written")
+            raise InvalidInputError("its digest does not match its content")
         value = unpack(facts["saved"], arrays, makers)
     if not isinstance(value, kind):
         raise InvalidInputError(f"{path} is not a saved {what}: it holds something else")
@@ -229,7 +228,7 @@ def _read_arrays(file: IO[bytes], file_size: int) -> Arrays:
             name = member.filename.removesuffix(".npy")
             plain = member.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
             if not plain or name in arrays:
-                raise InvalidInputError(f"its member {name!r} is none of a file that was saved")
+                raise InvalidInputError(f"its member {name!r} is not part of a saved file")
             arrays[name] = _read_array(name, archive.read(member))
     return arrays
 
@@ -248,7 +247,7 @@ def _read_array(name: str, data: bytes) -> NDArray[Any]:
     flat = np.frombuffer(data, np.uint8 if dtype.kind == "b" else dtype, offset=begin)
     if dtype.kind == "b":
         if flat.max(initial=0) > 1:
-            raise InvalidInputError(f"its member {name!r} holds what is neither true nor false")
+            raise InvalidInputError(f"its member {name!r} holds values other than true and false")
         flat = flat.view(np.bool_)
     return flat.reshape(shape, order="F" if header[2] == b"True" else "C").copy(order="K")
 
@@ -263,7 +262,7 @@ def _digest(held: Any, arrays: Arrays) -> str:
 
 
 def write_draft(target: Path, write: Callable[[IO[bytes]], object]) -> Path:
-    """Write a file beside its target, to be renamed, and return where; a failure leaves nothing.
+    """Write a draft beside its target and return its path; a failure leaves no file.
 
     Symbolic links of the target must be followed before. The draft has the target's permissions,
     or those of the user's umask.
@@ -283,7 +282,7 @@ def write_draft(target: Path, write: Callable[[IO[bytes]], object]) -> Path:
 
 
 def draft_of(target: Path) -> Path:
-    """Return a path beside a target that no other process takes; remove drafts of killed ones.
+    """Return a draft's path for this process alone; remove drafts of killed processes.
 
     The name holds the number of the process, and a hash of where that number is valid: the host,
     and the container where there is one.
@@ -301,7 +300,7 @@ def draft_of(target: Path) -> Path:
 
 
 def _has_ended(process: int) -> bool:
-    """Whether there is no such process; False where that cannot be told."""
+    """Whether a process has ended; False if unknown."""
     if os.name == "posix":
         try:
             os.kill(process, 0)

@@ -1,4 +1,4 @@
-"""An agent in a file: its options, what it observes, its trials, and whether it was fitted.
+"""An agent in a file: its options, spaces, trials, and whether it was fitted.
 
 Weights are left out: they follow from the trials, and `SeminormLSTDAgent.load` fits again. See
 `lstd_agent.packing` for the file itself.
@@ -35,7 +35,7 @@ from lstd_agent.trials.kept import KeptTrials
 from lstd_agent.trials.spaces import Numbering, flat_size
 from lstd_agent.trials.store import TrialStore
 
-# What no file may ask for, whatever its size: states, and features in all and of each kind.
+# Limits for any file: states, features in all, and features of each kind.
 _MOST_STATES = 2**22
 _MOST_NUMBERS = 2**27
 _MOST_DENSE = 2**13
@@ -43,7 +43,7 @@ _MOST_DENSE = 2**13
 
 @dataclass(frozen=True, eq=False)
 class SavedAgent:
-    """What a file holds of an agent.
+    """The content of an agent's file.
 
     A function among the options is `lstd_agent.packing.function`. ``actions`` are the number of
     Discrete actions and the first of them. ``policy`` is None unless it is an array. ``is_fitted``
@@ -59,7 +59,7 @@ class SavedAgent:
 
     @classmethod
     def of(cls, options: dict[str, Any], store: TrialStore, is_fitted: bool) -> SavedAgent:
-        """Return what to write of an agent: options and trials as they are."""
+        """Return the content of a file for options and trials."""
         batches, encoding, features = store.batches, store.encoding, store.features
         anchors = options["anchors"]
         options = {**options, "anchors": None if anchors is None else np.asarray(anchors).tolist()}
@@ -118,14 +118,14 @@ class SavedAgent:
         ):
             raise InvalidInputError(
                 f"{n} features of {n_states or 'vectors of'} {self.space} and {n_actions} actions "
-                "are more than a file may ask for"
+                "exceed the limits of a file"
             )
 
     def restore(self, store: TrialStore) -> None:
-        """Have a store of these options, without trials, take the trials."""
+        """Put the trials into an empty store with these options."""
         kinds = CountedTrials | KeptTrials | None
         if not isinstance(self.trials, kinds) or not isinstance(self.is_fitted, bool):
-            raise InvalidInputError("what it holds are no trials")
+            raise InvalidInputError("it holds no trials")
         store.restore(self.space, self.actions, self.policy, self.trials)
 
 
@@ -155,4 +155,4 @@ MAKERS: Makers = {
     TrialSample: TrialSample.checked,
     ActionCounts: lambda **parts: ActionCounts(**parts).checked(),
 }
-"""What an agent's file may hold, each with what checks it."""
+"""The types in an agent's file, each with a constructor that checks."""

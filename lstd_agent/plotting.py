@@ -121,7 +121,7 @@ def _standard_errors(fit: Fit, candidates: IntArray, k: int) -> FloatArray:
 
 
 def _draw_occupancies(axes: Any, fit: Fit) -> None:
-    """Draw how many trials are where over time; vectors of several numbers by neighbourhood."""
+    """Draw occupancy over time; for vectors of several numbers, by neighbourhood."""
     axes.set_title("Occupancy")
     source, anchors = fit.source, fit.system.anchors
     place, label = _candidate_places(fit)

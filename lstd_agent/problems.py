@@ -36,7 +36,7 @@ ENVIRONMENTS = ("h6", "h36", "h36c", "h70", "h100", "c10", "c35", "c35c", "c75",
 RHOS = (0.49, 0.33, 0.19, 0.09, 0.06, 0.03)
 """The paper's numbers of features per state."""
 
-# So many timesteps are tried for the beginning of the second neighbourhood of `best_values`.
+# Number of timesteps tried as the start of the second neighbourhood of `best_values`.
 _ANCHORS_TRIED = 60
 
 # About so many numbers are in the working arrays of `StepwiseErrors`.
@@ -53,7 +53,7 @@ class Regime:
 
 
 def regimes(n_states: int, among: Container[float] = RHOS) -> list[Regime]:
-    """Return the regimes of an environment (eq. ``nfea_nanchor_tuples``), those ``among`` some ρ.
+    """Return the regimes of an environment (eq. ``nfea_nanchor_tuples``), for ρ ``among`` some.
 
     A ρ is left out if it gives no feature, or as many features as the next smaller ρ.
     """

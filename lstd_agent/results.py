@@ -66,7 +66,7 @@ def code_version(*folders: Path) -> str:
 
 
 def provenance(arguments: Sequence[str], **facts: Any) -> dict[str, Any]:
-    """Return the origin of a result as JSON-able facts: the command, the caller's, and versions."""
+    """Return the origin of a result as JSON-able facts: command, caller's facts, versions."""
     return {
         "command": " ".join(arguments),
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),

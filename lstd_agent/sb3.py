@@ -28,15 +28,15 @@ except ImportError as error:
 
 @dataclass(frozen=True, eq=False)
 class PolicyEvaluation:
-    """What an evaluation of the policy found.
+    """The result of an evaluation of the policy.
 
     Attributes
     ----------
     n_steps : int
         Steps of learning before the evaluation.
     gain, gain_error : float
-        Average reward in the long run, with its standard error: per step, or per unit of time
-        where the environment tells ``info["duration"]``.
+        Average reward in the long run, with its standard error: per step, or per unit of time if
+        the environment gives ``info["duration"]``.
     start_value, start_value_error : float
         Mean bias of the start, with its standard error. It compares policies of equal gain.
     agent : SeminormLSTDAgent

@@ -1,4 +1,4 @@
-"""What a scored method gets: a budget of trials, and an environment that keeps to it. Our methods.
+"""The budget and the environment that a scored method gets; our own methods.
 
 `lstd_agent.scoring.score` says what a method is given and what it returns.
 """
@@ -148,7 +148,7 @@ def _run(agent: SeminormLSTDAgent, env: Any, policy: Any, budget: Budget, seed: 
 
 
 def _tabular(env: Any, policy: Any, budget: Budget, seed: int) -> Any:
-    """Solve the chain of all counted transitions; 0, the mean, where nothing is known."""
+    """Solve the chain of all counted transitions; unknown values are 0, the mean."""
     counts = _run(SeminormLSTDAgent(OneHot()), env, policy, budget, seed).counts
     tail = slice((budget.t_max + 1) // 2, None)
     gain = float(counts.reward_sums[tail].sum() / counts.transition_counts[tail].sum())
@@ -158,7 +158,7 @@ def _tabular(env: Any, policy: Any, budget: Budget, seed: int) -> Any:
 def _ours(make: Method, *problem: Any, features: FloatArray) -> tuple[FloatArray, float]:
     agent = _run(make(features), *problem)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FitWarning)  # the score tells how far off the values are
+        warnings.simplefilter("ignore", FitWarning)  # the score shows the error
         agent.fit()
     found = PiecewiseValues.of(agent, len(features))
     return found.values[found.at(problem[2].t_max + 1)], agent.gain_

@@ -1,4 +1,4 @@
-r"""Scores of anybody's method on problems with exact answers.
+r"""Scores of a user's method on problems with exact answers.
 
 A problem is an environment, a random policy and random features (`lstd_agent.problems`). A method
 is a callable ``method(env, policy, budget, seed)`` that sees trials only. Its values v(s), or
@@ -6,8 +6,8 @@ v_t(s), are compared with the exact bias b by the *total rems*
 
 .. math:: \sum_{t=0}^{t_{max}} \Big(\sum_s p^t(s) (v_t(s) - c - b(s))^2\Big)^{1/2}
 
-(eq. ``tot_rooterr``), and by its first term, the *rems at the start*. Values are determined up to
-a constant: c makes their mean under the stationary distribution, at t_max, equal to that of b, 0.
+(eq. ``tot_rooterr``), and by its first term, the *rems at the start*. Values are determined up to a
+constant: c makes their mean under the stationary distribution, at t_max, 0, like the mean of b.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class ScoringError(EvaluationError, RuntimeError):
 
 @dataclass(frozen=True)
 class Scores:
-    """What methods scored; ``print`` shows a table of all problems, and one by environment.
+    """Scores of methods; ``print`` shows a table of all problems, and one by environment.
 
     Attributes
     ----------
@@ -217,10 +217,10 @@ def score(
         Mnemonics, or ids of environments with an exact model; or MDPs of your own. Episodes of a
         table P, such as FrozenLake's, start again. By default the paper's ten.
     rhos : sequence of float
-        Features per state, among `lstd_agent.problems.RHOS`; an environment leaves out those that
-        it is not studied in. 0.19 suits all of the paper's.
+        Features per state, among `lstd_agent.problems.RHOS`; each environment is studied at some of
+        them, all of the paper's at 0.19.
     seeds : int or sequence of int
-        How many, from 0 on, or which: each draws another policy, other features and samples.
+        Number of seeds from 0, or the seeds: each draws a policy, features and samples.
     n_trials : int
         The budget of each problem.
     t_max : int, optional

@@ -1,12 +1,11 @@
 r"""Standard errors by leaving out batches of trials (jackknife).
 
-The same system, with the same windows and reference states, is fitted to all trials but those of
-batch b, for each of B batches. Batch b has n_b of N trials. What it adds to the value v of all
-trials,
+The same system, with the same windows and reference states, is fitted without batch b, for each of
+B batches. Batch b has n_b of N trials. Its pseudo-value, with v the value of all trials,
 
 .. math:: v_b = v + \frac{N - n_b}{n_b} (v - v_{-b}),
 
-is the batch's own mean where v is a mean, and has variance σ²/n_b where v has σ²/N, so that
+is the batch's own mean if v is a mean. It has variance σ²/n_b if v has σ²/N. Therefore
 
 .. math:: \widehat{se}^2 = \frac{1}{(B - 1) N} \sum_b n_b (v_b - \bar v)^2,
           \quad \bar v = \sum_b \frac{n_b}{N} v_b .
@@ -56,7 +55,7 @@ from lstd_agent.system.sparse import (
 def batch_standard_errors(
     values: FloatArray, without: FloatArray, n_trials: IntArray
 ) -> FloatArray:
-    """Return standard errors (m,) of values (m,) from those without each batch (B, m)."""
+    """Return standard errors (m,) of values (m,) from values without each batch (B, m)."""
     weight = n_trials / n_trials.sum()
     means = values + (1.0 / weight - 1.0)[:, None] * (values - without)
     deviation = means - weight @ means
@@ -75,8 +74,8 @@ def start_bias(
 ) -> float:
     """Return the mean value of the start minus the mean value of the long run.
 
-    That is the mean by which rows determine the gain; where it is given, the mean of the tail,
-    weighted by samples.
+    The long run is the mean over the rows that determine the gain or, for a given gain, over the
+    tail, weighted by samples.
     """
     T = int(segments.edges[-1]) - 1
 
@@ -106,7 +105,7 @@ class Jackknife:
 
     @cached_property
     def subsets(self) -> Subsets:
-        """All batches but each."""
+        """The batches without each one."""
         self._check_batches()
         assert self.fitted.subsets is not None
         return self.fitted.subsets.those("others")
@@ -126,7 +125,7 @@ class Jackknife:
 
     @cached_property
     def _gains(self) -> list[Gain]:
-        """The gain without each batch, by the same rows as that of all trials."""
+        """The gain without each batch, by the rows that gave the gain of all trials."""
         gain, subsets = self.fitted.gain, self.subsets
         if self.options.gain is not None:
             return [gain] * self.n_batches
@@ -168,7 +167,7 @@ class Jackknife:
         return found
 
     def errors(self, estimate: Callable[[System], FloatArray]) -> FloatArray:
-        """Return standard errors (m,) of what is estimated from a system."""
+        """Return standard errors (m,) of an estimate from a system."""
         without = np.stack([estimate(system) for system in self.systems])
         return batch_standard_errors(estimate(self.fitted.system), without, self.n_trials)
 
@@ -204,7 +203,7 @@ class Jackknife:
     @property
     def start_value_error(self) -> float:
         """Standard error of the mean value of the start."""
-        # Of these very starts: the trials of a batch may start elsewhere.
+        # The starts of all trials: a batch may have other starts.
         first = total(self._whole.between(0, 1))
         mean = first.sums[: first.p] / max(first.n, 1.0)
         without = [float(mean @ solved[0].columns[:, 0]) for solved in self._calibrated]
@@ -223,7 +222,7 @@ class Jackknife:
         return float(found[0])
 
     def seen_without_each(self, states: States, neighborhood: IntArray) -> BoolArray:
-        """Whether more than the trials of a single batch have seen states (m,)."""
+        """Whether states (m,) were seen in more than one batch."""
         windows, place = self.fitted.system.windows, np.arange(len(states))
         seen = np.ones(len(states), dtype=bool)
         for by, group in self._parts:
@@ -236,7 +235,7 @@ class Jackknife:
 
     @property
     def _parts(self) -> list[tuple[Any, Any]]:
-        """What samples without each batch are told by, and of counts the other batches."""
+        """The evidence without each batch and, for counts, the other batches."""
         windows, subsets = self.fitted.system.windows, self.subsets
         if not all(_has_each_window(segments, windows) for segments in subsets.segments):
             return [(segments, np.zeros(0, dtype=np.int64)) for segments in subsets.segments]
@@ -255,7 +254,7 @@ class Jackknife:
 
 
 class SparseJackknife(Jackknife):
-    """The same of many sparse features."""
+    """The jackknife of many sparse features."""
 
     @cached_property
     def _gains(self) -> list[Gain]:
@@ -288,7 +287,7 @@ class SparseJackknife(Jackknife):
 
     @cached_property
     def _by_batch(self) -> Segments:
-        """Sums of features alone, a 1 for the offset the last of them."""
+        """Sums of features, with a final 1 for the offset."""
         half, T = (self.source.t_max + 1) // 2, self.source.t_max
         edges = np.unique([*self.fitted.system.anchors.tolist(), 0, 1, half, T + 1])
         groups = self.source.groups(self.n_batches)
@@ -304,7 +303,7 @@ class SparseJackknife(Jackknife):
 
     @cached_property
     def subsets(self) -> Subsets:
-        """All batches but each."""
+        """The batches without each one."""
         self._check_batches()
         return self._of_batches("others")
 

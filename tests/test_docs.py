@@ -65,7 +65,7 @@ def test_every_item_of_the_paper_has_its_row() -> None:
     assert all(re.fullmatch(r"\d(\.\d)?", extra) for extra in numbers - expected)
 
 
-def test_every_row_names_a_function_or_says_that_there_is_none() -> None:
+def test_every_row_names_a_function_or_none() -> None:
     same = ("none", "the same", "the algorithms below")
     assert [row for row in ROWS if "`" not in row[3] and not row[3].startswith(same)] == []
 
@@ -182,7 +182,7 @@ def test_the_site_needs_no_network_and_numbers_the_paper(site: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_notebooks_show_what_they_print(tmp_path: Path) -> None:
+def test_the_notebooks_show_their_output(tmp_path: Path) -> None:
     pytest.importorskip("nbclient", reason="needs the extra `docs`")
     pytest.importorskip("ipykernel", reason="needs the extra `docs`")
     command = [sys.executable, str(DOCS / "run_notebooks.py"), "--out", str(tmp_path)]
@@ -210,7 +210,7 @@ def test_the_guide_prints_the_numbers_that_it_states(capsys: pytest.CaptureFixtu
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", sorted(DOCS.glob("guide/*.md")), ids=lambda page: page.stem)
-def test_the_code_of_a_guide_page_prints_what_is_shown(
+def test_the_code_of_a_guide_page_prints_the_shown_output(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = page.read_text(encoding="utf-8")
@@ -221,6 +221,6 @@ def test_the_code_of_a_guide_page_prints_what_is_shown(
 
 
 @pytest.mark.parametrize("package", ["unichain_gym", "lstd_agent", "lstd_agent.scoring"])
-def test_the_reference_lists_all_that_is_public(package: str) -> None:
+def test_the_reference_lists_every_public_name(package: str) -> None:
     listed = re.findall(rf"~{package}\.(\w+)\n", (DOCS / "api.md").read_text(encoding="utf-8"))
     assert set(importlib.import_module(package).__all__) == set(listed)

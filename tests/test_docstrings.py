@@ -77,7 +77,7 @@ def test_a_function_describes_its_parameters_and_result(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CLASSES)
-def test_a_class_describes_what_it_is_made_of(name: str) -> None:
+def test_a_class_describes_its_parameters(name: str) -> None:
     cls = CLASSES[name]
     if issubclass(cls, Exception | Warning):
         assert inspect.getdoc(cls)

@@ -33,7 +33,7 @@ def test_the_environments_have_examples() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in MODULES if has_examples(name)])
-def test_every_example_shows_what_it_gives(
+def test_every_example_shows_its_result(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     examples = doctest.DocTestFinder(exclude_empty=True).find(importlib.import_module(name))

@@ -129,7 +129,7 @@ def kinds_asked_for(tree: ast.AST) -> set[str]:
     } & KINDS
 
 
-def test_nobody_asks_for_kinds_of_observations_but_where_things_are_made_by_them() -> None:
+def test_only_constructors_ask_for_the_kind_of_observations() -> None:
     asking = {
         name.removeprefix(f"{EVALUATOR}.")
         for name, path in modules(EVALUATOR).items()
@@ -163,7 +163,7 @@ def test_every_import_of_a_module_names_one_that_exists() -> None:
     assert unknown == set()
 
 
-def test_rooms_of_the_evaluator_import_from_those_before_them_only() -> None:
+def test_packages_of_the_evaluator_import_only_earlier_ones() -> None:
     backwards = [
         (module, name)
         for module, names in graph_of(EVALUATOR).items()
@@ -173,11 +173,11 @@ def test_rooms_of_the_evaluator_import_from_those_before_them_only() -> None:
     assert backwards == []
 
 
-def test_no_import_of_the_evaluator_goes_round() -> None:
+def test_no_import_of_the_evaluator_is_circular() -> None:
     assert find_cycle(graph_of(EVALUATOR)) == []
 
 
-def test_no_import_of_the_environments_goes_round_but_for_checkers() -> None:
+def test_no_import_of_the_environments_is_circular_except_for_checkers() -> None:
     assert find_cycle(graph_of(ENVIRONMENTS, without=NAMES_OF_TYPES)) == []
     tree = ast.parse(EVERY[NAMES_OF_TYPES].read_text("utf-8"))
     when_run = [ast.unparse(node) for node in tree.body if isinstance(node, ast.ImportFrom)]
@@ -194,7 +194,7 @@ def test_the_environments_import_nothing_of_the_evaluator() -> None:
     assert found == []
 
 
-def test_the_evaluator_is_free_of_models_outside_of_what_compares_it_with_them() -> None:
+def test_only_comparisons_of_the_evaluator_import_models() -> None:
     found = [
         (module, name)
         for module in modules(EVALUATOR)

@@ -19,7 +19,7 @@ PACKAGES = ("unichain_gym", "lstd_agent")
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_each_package_says_that_it_is_typed(package: str) -> None:
+def test_each_package_is_marked_as_typed(package: str) -> None:
     assert resources.files(package).joinpath("py.typed").is_file()
 
 
@@ -34,7 +34,7 @@ def test_importing_the_evaluator_loads_no_heavy_library() -> None:
     assert run.stdout.strip() == "[]"
 
 
-def test_the_extras_are_those_documented() -> None:
+def test_the_extras_are_documented() -> None:
     try:
         extras = metadata.metadata("unichain-gym").get_all("Provides-Extra")
     except metadata.PackageNotFoundError:
@@ -43,7 +43,7 @@ def test_the_extras_are_those_documented() -> None:
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="there is no shared copy beside the checkout")
-def test_the_reference_figures_are_the_shared_ones() -> None:
+def test_the_reference_figures_equal_the_shared_ones() -> None:
     ours = {path.name: path.read_bytes() for path in (ROOT / "tests" / "reference").iterdir()}
     shared = {path.name: path.read_bytes() for path in SHARED.iterdir()}
     assert ours.keys() == shared.keys()
@@ -55,7 +55,7 @@ def test_the_continuous_integration_script_can_be_run() -> None:
     subprocess.run(["bash", "-n", ROOT / ".ci" / "run"], check=True)
 
 
-def test_the_command_and_the_scripts_name_modules_that_are_there() -> None:
+def test_the_command_and_the_scripts_name_existing_modules() -> None:
     project = (ROOT / "pyproject.toml").read_text("utf-8")
     assert 'unichain = "lstd_agent.commands.main:main"' in project
     started = [module for module, _ in COMMANDS.values()]

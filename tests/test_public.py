@@ -81,7 +81,7 @@ def says_itself(kind: type, name: str) -> bool:
 
 
 @pytest.mark.parametrize("kind", [k for k in CLASSES.values() if k not in SUITE])
-def test_the_docstring_of_a_class_lists_what_has_no_docstring_of_its_own(kind: Any) -> None:
+def test_the_docstring_of_a_class_lists_attributes_without_docstrings(kind: Any) -> None:
     known = members(kind) | set(inspect.signature(kind).parameters)
     known |= set(SET_WHEN_MADE.get(kind, []))
     needed = {name for name in known if not says_itself(kind, name)}
@@ -128,7 +128,7 @@ def functions_of(kind: type) -> list[Any]:
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_whatever_a_method_of_the_central_classes_returns_can_be_imported_from_the_package(
+def test_results_of_the_central_classes_can_be_imported_from_the_package(
     package: ModuleType,
 ) -> None:
     central = {

@@ -21,7 +21,7 @@ def test_the_readme_is_a_page() -> None:
     assert len(README.splitlines()) <= 150
 
 
-def test_blocks_run_in_order_and_print_what_is_shown(
+def test_blocks_run_in_order_and_print_the_shown_output(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -29,13 +29,13 @@ def test_blocks_run_in_order_and_print_what_is_shown(
     assert README.count("```python") == 2
 
 
-def test_the_exact_difference_is_that_of_the_picture() -> None:
+def test_the_exact_difference_equals_the_number_in_the_picture() -> None:
     assert "a difference of 240 in total reward" in README
     chain = make_mdp("h36c").induce(np.ones(36, dtype=int))
     assert chain.bias[34] - chain.bias[0] == pytest.approx(240, abs=0.5)
 
 
-def test_each_of_the_two_commands_makes_what_it_needs() -> None:
+def test_each_of_the_two_commands_runs_alone() -> None:
     commands = [line for line in README.splitlines() if line.startswith("python3 -m venv .venv")]
     main, test = ([shlex.split(part) for part in line.split(" && ")] for line in commands)
     assert main[1] == [".venv/bin/pip", "install", "."]
@@ -58,7 +58,7 @@ def test_every_core_has_a_row_in_the_table_of_environments() -> None:
 
 
 @pytest.mark.slow
-def test_the_first_command_prints_what_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_first_command_prints_the_shown_output(capsys: pytest.CaptureFixture[str]) -> None:
     main = next(line for line in README.splitlines() if line.startswith("python3 -m venv .venv"))
     _, *arguments = shlex.split(main.split(" && ")[2])[1:]
     assert evaluate.main(arguments) == 0

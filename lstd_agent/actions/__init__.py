@@ -1,1 +1,1 @@
-"""What actions are worth, and better policies: rows are pairs of a state and an action."""
+"""Action values, and better policies: rows are pairs of a state and an action."""

@@ -1,4 +1,4 @@
-"""Advantages: by how much actions are better than those of a policy, and how sure that is."""
+"""Advantages of actions over the policy's actions, with their standard errors."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import numpy as np
 from lstd_agent.arrays import FloatArray, IntArray, States
 
 UNKNOWN = -1
-"""The action of a state for which the policy has none."""
+"""Stands for the action where the policy has none."""
 
-# An action is told from the policy's if it is worse by so many standard errors.
+# An action is decided if it is worse than the policy's by this many standard errors.
 _TOLD = 3.0
 
-# So many undecided pairs are shown in an account.
+# Number of undecided pairs that an account shows.
 _SHOWN = 5
 
 
@@ -27,11 +27,11 @@ def better_actions(
     error: Callable[[IntArray, IntArray], FloatArray],
     rounding: float = 0.0,
 ) -> IntArray:
-    """Return an action for each row of action values (n, A): a better one, or else the same.
+    """Return an action for each row of action values (n, A): a better one, or the same.
 
-    An action is better if its advantage over the policy's action exceeds ``n_errors`` standard
-    errors, which ``error`` gives for rows (m,) and actions (m,), and ``rounding``. Where the policy
-    has no action, the action of the largest known value is taken.
+    An action is better if its advantage exceeds ``rounding`` and ``n_errors`` standard errors,
+    given by ``error`` for rows (m,) and actions (m,). If the policy has no action, it is the action
+    with the largest known value.
     """
     row, known = np.arange(len(q)), actions != UNKNOWN
     has_value = ~np.isnan(q)
@@ -48,7 +48,7 @@ def better_actions(
 
 @dataclass(frozen=True)
 class Undecided:
-    """An action that samples do not tell from the policy's.
+    """An action that samples neither prefer to the policy's nor reject.
 
     Attributes
     ----------
@@ -58,10 +58,9 @@ class Undecided:
     instead_of : int
         The policy's action.
     difference : float
-        What the action is worth less what the policy's is, with the policy ever after. NaN where
-        the samples do not tell it.
+        Action value minus the action value of the policy's action; NaN if not determined.
     standard_error : float
-        Of the difference; infinite where the samples do not tell it.
+        Of the difference; infinite if not determined.
 
     Examples
     --------
@@ -84,11 +83,10 @@ class Undecided:
 
 
 class Advantages:
-    """What actions are worth beside those that a policy takes (n,) in states that were met.
+    """Advantages over the actions (n,) that a policy takes in visited states.
 
-    Made of action values (n, A), NaN where they are not known, the standard errors of differences
-    from the policy's action, and which actions were tried. Differences and errors up to
-    ``rounding`` count as 0.
+    Made of action values (n, A), NaN if not known, the standard errors of the differences, and the
+    tried actions. Differences and errors up to ``rounding`` count as 0.
     """
 
     def __init__(
@@ -114,7 +112,7 @@ class Advantages:
         self._told_by = np.where(others & tried, worse_by, np.inf).min(axis=1, initial=np.inf)
 
     def undecided(self, decode: Callable[[Any], Any], first_action: int) -> list[Undecided]:
-        """Return the pairs that are not told from the policy's."""
+        """Return the undecided pairs."""
         return [
             Undecided(
                 decode(self._states[i]),
@@ -129,7 +127,7 @@ class Advantages:
     def account(self, undecided: list[Undecided]) -> list[str]:
         """Return how sure the policy's actions are, as lines of text."""
         told = self._told_by[self._told_by >= _TOLD]
-        lines = [f"best actions told in {len(told)} of {len(self._taken)} states that were met"]
+        lines = [f"best actions decided in {len(told)} of {len(self._taken)} states that were met"]
         finite = told[np.isfinite(told)]
         if len(finite):
             lines[0] += f", by {finite.min():.1f} standard errors or more (half of them by "

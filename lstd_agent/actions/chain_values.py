@@ -3,16 +3,15 @@ r"""Action values where states are counted: pairs have one-hot features.
 .. math:: q(s, a) = r(s, a) - g \tau(s, a) + \sum_{s'} P(s' | s, a)\, v(s'), \qquad
           v(s) = \sum_a \pi(a | s)\, q(s, a), \quad v(s_0) = 0,
 
-with frequencies and means of all transitions in place of P, r and the duration τ, whoever chose
-the actions. This is LSTDQ (`lstd_agent.actions.pair_equations`) in one-hot features of pairs,
-solved for v alone as a sparse chain. It takes observations to be Markov states.
+with frequencies and means of all transitions, of any policy, in place of P, r and the duration τ.
+This is LSTDQ (`lstd_agent.actions.pair_equations`) in one-hot features of pairs, solved for v alone
+as a sparse chain. Observations must be Markov states.
 
-Where π takes an action that was never seen in a state, or where nothing was seen to leave a
-state, there is no value. The *open share* of any other value is the probability of getting there
-before s₀.
+A state has no value if π takes an action there that was never seen, or if no transition from it was
+seen. The *open share* of any other value is the probability of reaching such a state before s₀.
 
-The covariance of q is also that of LSTDQ: the mean of r - g τ + v(s') over the n transitions of a
-pair has variance σ²/n, these means are independent, and the equations carry them on to all values.
+The covariance of q is also LSTDQ's: the mean of r - g τ + v(s') over the n transitions of a pair
+has variance σ²/n, these means are independent, and the equations carry them on to all values.
 """
 
 from __future__ import annotations
@@ -32,15 +31,15 @@ from lstd_agent.trials.counts import ActionCounts
 from lstd_agent.trials.kept import NO_TIME
 
 OPEN = 0.05
-"""Values that are open by a larger share than this are not determined."""
+"""Values with a larger open share are not determined."""
 
-# A class of states with fewer transitions may be left after all.
+# A class with fewer transitions may not be closed.
 _ENOUGH = 100
 
-# What is smaller beside values is rounding.
+# Smaller numbers, relative to values, are rounding.
 _ROUNDING = 1e-9
 
-# For more states than this, the noise is drawn in so many random directions.
+# With more states than this, errors are a mean over this many random directions of the noise.
 _MOST_STATES, _DIRECTIONS = 500, 400
 
 _CHUNK_SIZE = 2**21
@@ -49,8 +48,8 @@ _CHUNK_SIZE = 2**21
 class PolicyChain:
     """The chain of a policy (S, A), by counts of any behaviour: frequencies, some unknown.
 
-    Rows of the policy are zero where it has no action. Actions that were never taken lead to where
-    nothing is known.
+    Rows of the policy are zero where it has no action. Actions that were never taken lead to
+    unknown states.
     """
 
     def __init__(self, counts: ActionCounts, policy: FloatArray) -> None:
@@ -71,10 +70,10 @@ class PolicyChain:
         )
 
     def main_state(self, starts: IntArray | None = None) -> int:
-        """Return a state to which values are relative: the recurrent one that was seen most.
+        """Return the state to which values are relative: the most visited recurrent state.
 
-        Of several classes that are never left, the class of the largest gain is taken. If starts
-        are given, only classes that the starts lead to count, if there are any.
+        Among several closed classes, the class of the largest gain is taken; if starts are given,
+        among those that the starts lead to, if any.
         """
         visits = self.n_samples.sum(axis=1)
         classes = [found for found in closed_classes(self.matrix) if visits[found].sum() >= _ENOUGH]
@@ -85,18 +84,17 @@ class PolicyChain:
             classes = [found for found in classes if np.isfinite(steps[found]).any()] or classes
         if not classes:
             return int(np.argmax(visits))
-        # Of each class the state that was seen most.
+        # The most visited state of each class.
         mains = [int(found[np.argmax(visits[found])]) for found in classes]
         return max(mains, key=lambda main: ActionValues(self, main).gain) if mains[1:] else mains[0]
 
 
 class ActionValues:
-    """What states and actions are worth under a policy, and how well that is known.
+    """Values of states and actions under a policy, and their errors.
 
     Values are relative to ``main``, a recurrent state or the terminal one. Rewards and time until
-    it is met, h_r and h_τ, give v = h_r - g h_τ. Unless a gain is given, the equation of ``main``
-    itself gives it: g = (rewards of a cycle) / (its time). ``settled_value`` is the mean of v in
-    the long run: v less this is the bias.
+    it is met, h_r and h_τ, give v = h_r - g h_τ. Unless a gain is given, g = (rewards of a cycle) /
+    (its time). ``settled_value`` is the mean of v in the long run; v minus this mean is the bias.
     """
 
     def __init__(self, chain: PolicyChain, main: int, gain: float | None = None) -> None:
@@ -107,8 +105,8 @@ class ActionValues:
         total = row[others].sum() + row[main]
         if gain is None and total <= 0.0:
             raise InvalidInputError(
-                f"nothing was seen to leave state {main}, or only for where nothing leads back: "
-                "the gain cannot be told"
+                f"no transitions were seen that lead from state {main} and back to it: "
+                "the gain is not determined"
             )
         self._back = row[others] / total if total > 0.0 else row[others]
         self._length = float(1.0 + self._back @ self._until.of(np.ones(len(others))))
@@ -133,7 +131,7 @@ class ActionValues:
 
     @cached_property
     def _ahead(self) -> sparse.csr_array:
-        """Frequencies of next states (S A, S); those without a value are left out."""
+        """Frequencies of next states (S A, S), without states that have no value."""
         known = (self._open_share < 1.0).astype(np.float64)
         told = self._chain.P @ known
         weights = sparse.diags_array(1.0 / np.where(told > 0.0, told, 1.0))
@@ -148,7 +146,7 @@ class ActionValues:
 
     @property
     def rounding(self) -> float:
-        """What is rounding beside the values."""
+        """The size of rounding errors of the values."""
         return float(_ROUNDING * (np.nanmax(np.abs(self.values), initial=0.0) + abs(self.gain)))
 
     @cached_property
@@ -173,10 +171,10 @@ class ActionValues:
         return np.sqrt(variances / np.where(n > 0, n, np.nan))
 
     def better_than(self, actions: IntArray, n_errors: float) -> IntArray:
-        """Return better actions than some (S,), by the errors of `standard_errors`.
+        """Return better actions than the given ones (S,), by `standard_errors`.
 
-        In a state from which the policy leads to no evaluated state, the action is taken that most
-        likely leads to one.
+        In a state from which the policy leads to no evaluated state, the action that most likely
+        leads to one is better.
         """
         errors, every, taken = self.standard_errors, np.arange(len(actions)), np.maximum(actions, 0)
 
@@ -194,7 +192,7 @@ class ActionValues:
     def advantage_errors(self, actions: IntArray) -> FloatArray:
         """Return the standard errors (S, A) of q(s, a) - q(s, π(s)) for the policy's actions (S,).
 
-        Errors of successors' values are part of them, exactly to first order. For more than some
+        They include errors of successors' values, exactly to first order. For more than some
         hundred states they are a mean over random directions of the noise.
         """
         S, A = self._chain.policy.shape

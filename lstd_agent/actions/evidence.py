@@ -1,4 +1,4 @@
-"""What the trials and the fit of an agent tell of actions, under its policy or another one."""
+"""Action values from an agent's trials and fit, under its policy or another one."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ from lstd_agent.trials.policies import are_none, in_words, make_actor
 from lstd_agent.trials.spaces import plain_array
 
 SuccessorValues: TypeAlias = Callable[[States], tuple[FloatArray, BoolArray]]
-"""Values (n,) of encoded observations, and which of them are determined."""
+"""Values (n,) of encoded observations, and which are determined."""
 
 
 @dataclass(frozen=True, eq=False)
 class ActionEvidence:
-    """Action values, their standard errors, and how well they were seen.
+    """Action values, their standard errors, and their numbers of samples.
 
     They come from a `TrialStore`, a source of its rows, the number of batches, and the latest fit,
-    if there is one. They are values of the trials' own policy, unless another one is given.
+    if any. The policy is the trials' own, unless another one is given.
     """
 
     trials: Any
@@ -54,7 +54,7 @@ class ActionEvidence:
     policy: Any
     pair_features: PairFeatures | None
 
-    if TYPE_CHECKING:  # what counts and vectors differ in
+    if TYPE_CHECKING:  # defined for counts and for vectors
 
         def __getattr__(self, name: str) -> Any: ...
 
@@ -130,7 +130,7 @@ class ActionEvidence:
             )
         if self.policy is not None:
             raise InvalidInputError(
-                "at a timestep successors are worth what predict says, which is under the policy "
+                "with t=, successors have the values of predict, which are values of the policy "
                 "of the trials: leave t= or policy= out"
             )
         system = self._fitted.system
@@ -163,7 +163,7 @@ class ActionEvidence:
 
 @dataclass(frozen=True, eq=False)
 class CountedEvidence(ActionEvidence):
-    """Of counted states, by the chain of a policy; see `lstd_agent.actions.chain_values`."""
+    """Action values of counted states; see `lstd_agent.actions.chain_values`."""
 
     def __post_init__(self) -> None:
         if self.pair_features is not None:
@@ -174,7 +174,7 @@ class CountedEvidence(ActionEvidence):
 
     @cached_property
     def _by_batch(self) -> list[ActionCounts]:
-        """What actions led to: as recorded, or as a deterministic policy's states tell."""
+        """Action counts as recorded, or as a deterministic policy implies."""
         trials, encoding = self.trials, self.trials.encoding
         taken, policy, S = trials.batches.taken, trials.policy, encoding.n_states
         known = [each for each in taken if each is not None]
@@ -201,7 +201,7 @@ class CountedEvidence(ActionEvidence):
 
     @cached_property
     def _probabilities(self) -> FloatArray | None:
-        """The policy as probabilities (n_states, A); None where only a function tells it."""
+        """The policy as probabilities (n_states, A); None for a function of the trials."""
         encoding, policy = self.trials.encoding, self.policy
         actions = n_actions, first = self.trials.actions or (self._counts.n_actions, 0)
         if policy is None:
@@ -232,12 +232,12 @@ class CountedEvidence(ActionEvidence):
 
     @property
     def _needs_fit(self) -> bool:
-        """Whether the policy is a function of observations, whose values only a fit tells."""
+        """Whether the policy is a function of observations: its values need a fit."""
         return self._probabilities is None
 
     @cached_property
     def _main(self) -> int:
-        """The state whose value is 0: the one of the fit, or the one by all counts."""
+        """The state with value 0, from the fit or from all counts."""
         if self.fit is not None and self.policy is None:
             return self.fit.system.references.main
         assert self._probabilities is not None
@@ -271,7 +271,7 @@ class CountedEvidence(ActionEvidence):
         return np.where((counts.n_samples > 0) & (share >= 1.0 - OPEN), q, np.nan)[states]
 
     def _parts(self) -> dict[int, ActionCounts]:
-        """Return the counts of batches that tell actions, by number."""
+        """Return the counts of batches with known actions, by number."""
         parts = {i: part for i, part in enumerate(self._by_batch) if len(part.key)}
         if len(parts) < 2:
             raise NotFittedError(
@@ -280,7 +280,7 @@ class CountedEvidence(ActionEvidence):
         return parts
 
     def _least_errors(self, states: IntArray) -> Any:
-        """Return errors of r - g τ + v(s') alone, which a few like samples hide."""
+        """Return errors of r - g τ + v(s') alone: a few equal samples have none."""
         return self._found(self._counts, None).standard_errors[states].ravel()
 
     def _n_samples(self, states: IntArray) -> FloatArray:
@@ -300,9 +300,9 @@ class _Part:
 
 @dataclass(frozen=True, eq=False)
 class VectorEvidence(ActionEvidence):
-    """Of vectors, by features of pairs; see `lstd_agent.actions.pair_equations`."""
+    """Action values of vectors; see `lstd_agent.actions.pair_equations`."""
 
-    _needs_fit = False  # but for the gain
+    _needs_fit = False  # except for the gain
 
     @cached_property
     def _pairs(self) -> PairFeatureRows:
@@ -319,7 +319,7 @@ class VectorEvidence(ActionEvidence):
         return _Part(factor_of_pairs(rows, self._pairs.D(trials)), self._late(trials))
 
     def _parts(self) -> dict[int, _Part]:
-        """Return what stands for each batch."""
+        """Return the factor and sums of each batch."""
         groups = self.source.groups(self.n_batches)
         return {i: self._part(self.source.trials.take(each)) for i, each in enumerate(groups)}
 
@@ -333,7 +333,7 @@ class VectorEvidence(ActionEvidence):
             return np.asarray(asked @ weights - mean)
         if part.late[-1] == 0.0:
             raise NotFittedError(
-                "no trial has actions of the second half of all timesteps, which tell of the long "
+                "no trial has actions of the second half of all timesteps, which show the long "
                 "run: lower t_max"
             )
         return np.asarray((asked - part.late[:-1] / part.late[-1]) @ equations.weights(gain))
@@ -372,14 +372,14 @@ class VectorEvidence(ActionEvidence):
         m, T = trials.rewards.shape
         following = trials.observations[:, 1:].reshape(m * T, -1)
         if following.dtype.kind == "f":
-            following = np.nan_to_num(following)  # where trials are over no action matters
+            following = np.nan_to_num(following)  # after the end no action matters
         observed = following.reshape(m * T, *space.shape).astype(space.dtype)
         return self._chosen(observed, self.trials.actions).reshape(m, T)
 
     def _late(self, trials: KeptTrials) -> FloatArray:
         """Return sums of (f, 1), (D + 1,), over the policy's pairs of the second half of timesteps.
 
-        They are 0 for another policy, and where trials end: there they are not asked for.
+        They are 0 for another policy, and if trials end, where they are not used.
         """
         D = self._pairs.D(trials)
         if self.policy is not None or self.trials.encoding.ends:

@@ -1,11 +1,10 @@
 """Improvement of a policy by the samples of this and other policies.
 
-What follows an action is the same under every policy, so that samples of earlier policies stay of
-use. An action replaces another where its advantage q(s, a) - q(s, π(s)) exceeds a number of its
-standard errors. Where states are counted, the policy is evaluated and improved on the same counts
-until nothing changes, and only then tried out. Where observations are vectors, all trials are kept
-and fitted anew for each policy. Such a policy is a sequence of fits, each of which takes better
-actions than the fits before it.
+The outcome of an action does not depend on the policy, so samples of earlier policies stay useful.
+An action replaces another where its advantage q(s, a) - q(s, π(s)) exceeds a number of its standard
+errors. For counted states, the policy is evaluated and improved on the same counts until nothing
+changes, and only then run. For vectors, all trials are kept and fitted again for each policy; such
+a policy is a sequence of fits, each of which improves on the fits before it.
 """
 
 from __future__ import annotations
@@ -41,26 +40,26 @@ from lstd_agent.trials.policies import ActionNumbers
 from lstd_agent.trials.recording import Recording
 
 Reduced: TypeAlias = tuple[Any, FloatArray]
-"""What is kept of some trials, and what they earned (`means_of`)."""
+"""The kept part of some trials, and their mean rewards (`means_of`)."""
 
-# Of vectors, changes are looked for at so many observations.
+# Number of observations at which changes of a policy of vectors are counted.
 _N_STATES = 1000
 
-# Policy iteration on counts ends after a few rounds, unless noise makes it go round.
+# Policy iteration on counts ends after a few rounds, unless noise makes it cycle.
 _MOST_ROUNDS = 100
 
 
 @dataclass(frozen=True, eq=False)
 class WholeTrials(Recording):
-    """Trials are kept whole, those of counted observations too."""
+    """Trials are kept whole, also of counted observations."""
 
     def recorder(self, first: int) -> None:
-        """Return nothing that counts them."""
+        """Return None: nothing counts the trials."""
 
 
 @dataclass(frozen=True, eq=False)
 class ImprovedPolicy:
-    """Takes the actions of a rule for encoded observations, or the first action where it has none.
+    """Takes the actions of a rule for encoded observations, or the first action if it has none.
 
     The rule numbers actions from 0; `UNKNOWN` stands for none.
     """
@@ -80,19 +79,19 @@ class ImprovedPolicy:
 
 @dataclass(frozen=True, eq=False)
 class Fits:
-    """The rule of vectors: each fit takes better actions than those before it."""
+    """The rule of vectors: each fit improves on the fits before it."""
 
     pairs: PairFeatureRows
     fits: tuple[PairFit, ...]
     n_errors: float
 
     def __call__(self, states: States) -> IntArray:
-        """Return actions (n,), unknown where nothing like a state was seen."""
+        """Return actions (n,), unknown where no similar state was seen."""
         unknown = np.full(len(states), UNKNOWN)
         return self.better_than(unknown, self.pairs(states)) if self.fits else unknown
 
     def better_than(self, actions: IntArray, features: FloatArray, first: int = 0) -> IntArray:
-        """Return better actions than some (n,), by the fits from number ``first`` on."""
+        """Return better actions than the given ones (n,), by the fits from number ``first`` on."""
         for fit in self.fits[first:]:
             actions = fit.better_than(actions, features, self.n_errors)
         return actions
@@ -100,7 +99,7 @@ class Fits:
 
 @dataclass(frozen=True, eq=False)
 class CountedSamples:
-    """What a file holds of a `CountedImprover`: some of its attributes."""
+    """The content of a `CountedImprover`'s file."""
 
     counts: ActionCounts
     starts: FloatArray
@@ -109,7 +108,7 @@ class CountedSamples:
 
 @dataclass(frozen=True, eq=False)
 class VectorSamples:
-    """What a file holds of a `VectorImprover`: the trials of each iteration."""
+    """The content of a `VectorImprover`'s file: the trials of each iteration."""
 
     rounds: tuple[tuple[KeptTrials, ...], ...]
 
@@ -120,7 +119,7 @@ class Improver:
     few_changes = 0
     """A search ends when at most so many states change their actions."""
 
-    if TYPE_CHECKING:  # what counts and vectors differ in
+    if TYPE_CHECKING:  # defined for counts and for vectors
 
         def __getattr__(self, name: str) -> Any: ...
 
@@ -129,7 +128,7 @@ class Improver:
         self.n_actions, self.first_action = actions
 
     def add(self, rounds: Sequence[Reduced]) -> dict[str, float]:
-        """Add trials of any behaviour, as `reduced` keeps them; return what they earned."""
+        """Add trials of any policy, as `reduced` keeps them; return their mean rewards."""
         figures = earned([means for _, means in rounds])
         self._take([kept for kept, _ in rounds], figures)
         return figures
@@ -142,18 +141,18 @@ class Improver:
         self._check_policies(*tried)
 
     def policy(self, snapshot: IntArray | None = None) -> Any:
-        """Return the policy, or the one of a snapshot, as `SeminormLSTDAgent.collect` takes it."""
+        """Return the policy, or a snapshot's, as `SeminormLSTDAgent.collect` takes it."""
         return ImprovedPolicy(self.encoding, self.first_action, self._rule(snapshot))
 
     def unknown(self) -> Callable[[Any], BoolArray] | None:
-        """Return what tells of observations whether the policy has no action for them."""
+        """Return the function that says for which observations the policy has no action."""
         return ImprovedPolicy(self.encoding, self.first_action, self._rule(None)).is_unknown
 
 
 class CountedImprover(Improver):
     """A deterministic policy of counted states, improved by counts.
 
-    The policy to begin with has actions (S,) from 0; without it, actions are tried out uniformly.
+    The first policy has actions (S,) from 0; without it, actions are tried uniformly.
     """
 
     def __init__(
@@ -166,7 +165,7 @@ class CountedImprover(Improver):
         self.starts: FloatArray = np.zeros(S)  # in how many trials each state was the first
 
     def reduced(self, trials: KeptTrials) -> Reduced:
-        """Return what is kept of trials: counts and starts."""
+        """Return the kept part of trials: counts and starts."""
         states = trials.observations.astype(np.int64)
         living = states[:, :-1] != (self.encoding.terminal if self.encoding.ends else UNKNOWN)
         moves = states[:, :-1], trials.part("actions").astype(np.int64), states[:, 1:]
@@ -183,8 +182,8 @@ class CountedImprover(Improver):
     def evaluate(self, *, from_start: bool = False) -> ActionValues:
         """Return the action values of the policy by all counts.
 
-        Where the policy has no action, it takes actions as often as they were taken so far. Values
-        are relative to the recurrent class of the largest gain, or one that starts lead to.
+        Where the policy has no action, it takes actions with their frequencies so far. Values are
+        relative to the recurrent class of the largest gain, or to one that starts lead to.
         """
         n = np.asarray(self.counts.n_samples, dtype=np.float64)
         policy = n / np.maximum(n.sum(axis=1, keepdims=True), 1.0)
@@ -214,7 +213,7 @@ class CountedImprover(Improver):
         return int(np.count_nonzero(before != self.actions))
 
     def advantages(self) -> Advantages:
-        """Return what all actions are worth beside the policy's, in states that were met."""
+        """Return the advantages of all actions in visited states."""
         found, taken, n = self.evaluate(), np.maximum(self.actions, 0), self.counts.n_samples
         met = np.flatnonzero((self.actions != UNKNOWN) & (n.sum(axis=1) > 0))
         q, errors = found.action_values[met], found.advantage_errors(taken)[met]
@@ -230,7 +229,7 @@ class CountedImprover(Improver):
 
     @property
     def samples(self) -> CountedSamples:
-        """What a file holds of the improver."""
+        """The content of the improver's file."""
         return CountedSamples(self.counts, self.starts, self.actions)
 
     def _restore(self, samples: CountedSamples) -> None:
@@ -260,13 +259,13 @@ class CountedImprover(Improver):
         return np.maximum(self._rule(snapshot)(np.arange(self.encoding.n)), 0) + self.first_action
 
     def unknown(self) -> Callable[[Any], BoolArray] | None:
-        """Return nothing where the policy has all actions."""
+        """Return None if the policy has an action everywhere."""
         some = (self.actions[: self.encoding.n] == UNKNOWN).any()
         return super().unknown() if some else None
 
 
 class VectorImprover(Improver):
-    """A policy of vectors, improved by kept trials, of each iteration in several rounds."""
+    """A policy of vectors, improved by kept trials, in several rounds for each iteration."""
 
     few_changes = _N_STATES // 100
 
@@ -279,19 +278,19 @@ class VectorImprover(Improver):
         self.fit: PairFit | None = None
         self._pairs = PairFeatureRows(encoding, self.n_actions, features)
         self._gain = 0.0, 0.0  # with its standard error
-        # Actions in all next states of each portion, by the first so many fits.
+        # Actions in all next states of each portion, and the number of fits that they come from.
         self._following: list[IntArray] = []
         self._n_followed = 0
 
     def reduced(self, trials: KeptTrials) -> Reduced:
-        """Return what is kept of trials: all."""
+        """Return the trials, which are kept whole."""
         return trials, means_of(trials)
 
     def _take(self, rounds: Sequence[KeptTrials], figures: dict[str, float]) -> None:
         for kept in rounds:
             self.encoding.measure(kept.observations)
             check_both_timed((self._portions or rounds)[0].durations, kept.durations)
-        # Where the policy has no action, the action that was taken stands for it.
+        # Where the policy has no action, the taken action replaces it.
         self.rounds.append(tuple(replace(kept, explored=None) for kept in rounds))
         if not self.encoding.ends:
             # The second half has no exploration: it shows the policy's own gain.
@@ -325,7 +324,7 @@ class VectorImprover(Improver):
         return self._gain[0], start - self._mean_value(tail[::every])
 
     def _update_following(self) -> None:
-        """Bring the policy's actions in all states that follow up to the latest fit."""
+        """Update the policy's actions in all next states to the latest fit."""
         rule, known = self._rule(None), len(self._following)
         for i, portion in enumerate(self._portions):
             if i >= known:
@@ -339,7 +338,7 @@ class VectorImprover(Improver):
         self._n_followed = len(self.fits)
 
     def _mean_value(self, states: States) -> float:
-        """Return the mean value of states under the policy, all actions alike where it has none."""
+        """Return the mean value of states; without an action of the policy, over all actions."""
         assert self.fit is not None
         features = self._pairs(states)
         q = features @ self.fit.weights
@@ -359,7 +358,7 @@ class VectorImprover(Improver):
         return round(_N_STATES * float((before != self._actions(features)).mean()))
 
     def advantages(self) -> Advantages:
-        """Return what all actions are worth beside the policy's, of at most 1000 observations."""
+        """Return the advantages of all actions at up to 1000 observations."""
         fit, states = self.evaluate(), np.unique(self._some_states(), axis=0)
         features = self._pairs(states)
         actions = self._actions(features)
@@ -378,12 +377,12 @@ class VectorImprover(Improver):
         return some
 
     def action_values(self, states: States) -> FloatArray:
-        """Return the action values of the policy that was evaluated last, shape (m, A)."""
+        """Return the action values of the last evaluated policy, shape (m, A)."""
         assert self.fit is not None
         return self.fit.values(self._pairs(states))
 
     def snapshot(self) -> IntArray:
-        """Return how many fits make the policy."""
+        """Return the number of the policy's fits."""
         return np.array(len(self.fits))
 
     @property

@@ -4,8 +4,8 @@ r"""Action values from features of pairs: LSTDQ for the bias, from transitions o
           y = E[(r - g \tau) f(s, a)],
 
 solved like the equations of states in `lstd_agent.system.minimizer`; then q(s, a) = f(s, a)^T w.
-The expectation of r and s' given (s, a) does not depend on who chose a. X leaves constants open,
-since a bias is known up to a constant; of all solutions the smallest is taken.
+The expectation of r and s' given (s, a) does not depend on the policy. X leaves constants open,
+since a bias is unique up to a constant; the smallest solution is taken.
 
 The covariance of w is the covariance of X† Σ f e, with temporal differences e.
 
@@ -33,7 +33,7 @@ from lstd_agent.system.minimizer import minimize
 from lstd_agent.trials.kept import NO_TIME, KeptTrials
 
 NO_ACTIONS = (
-    "the trials do not tell which actions were taken: collect(..., explore=k) records them, and "
+    "the trials have no actions: collect(..., explore=k) records them, and "
     "takes k exploratory ones in each trial; so does add_trials(..., actions=...) of Discrete "
     "ones, numbered from 0 or by an action_space"
 )
@@ -45,7 +45,7 @@ AllPairs = Callable[[Any], FloatArray]
 """Features (n, A, D) of n encoded observations with each action; 0 where trials are over."""
 
 Rows: TypeAlias = tuple[FloatArray, FloatArray, FloatArray, FloatArray]
-"""Of some transitions: features f (n, D), f less the next features, rewards, durations (n,)."""
+"""For some transitions: features f (n, D), f minus the next features, rewards, durations (n,)."""
 
 # Features of about this many numbers are held at a time.
 _CHUNK_SIZE = 2**21
@@ -53,18 +53,18 @@ _CHUNK_SIZE = 2**21
 # Relative cutoffs of the size of features, and of their differences.
 _RCOND, _DIFFERENCES = 1e-5, 1e-10
 
-# Features can represent a constant if this share of it is told; the share is then nearly 1.
+# Features can represent a constant if their fit has at least this share of it.
 _CONSTANT = 1e-6
 
 N_SETTLED = 20_000
-"""So many observations are enough for a mean value of the long run."""
+"""Enough observations for a mean value of the long run."""
 
 
 @dataclass(frozen=True, eq=False)
 class PairFeatureRows:
     """Features of observations with each of A actions, as `AllPairs`.
 
-    By default the encoding's features and a constant, apart for each action.
+    By default the encoding's features and a constant, separately for each action.
     """
 
     encoding: Any
@@ -135,9 +135,9 @@ def pair_rows(
 ) -> Iterator[Rows]:
     """Yield f(s, a), f(s, a) - f(s', π(s')), r and τ, of some transitions at a time.
 
-    The policy has actions (m, t_max + 1) in the next states. Where it has none (-1), the action
-    that was taken next stands for it, unless that action was exploratory. If ``value`` gives values
-    (n,) of next states, these are added to the rewards in place of next features.
+    The policy has actions (m, t_max + 1) in the next states. Where it has none (-1), the next taken
+    action replaces it, unless that action was exploratory. If ``value`` gives values (n,) of next
+    states, they are added to the rewards and replace next features.
     """
     for block, part in parts_of(trials, pairs):
         use, actions = have_actions(part), part.part("actions").astype(np.int64)
@@ -183,7 +183,7 @@ class PairFit:
         return np.asarray(np.linalg.norm(features @ self.root, axis=-1))
 
     def better_than(self, actions: IntArray, features: FloatArray, n_errors: float) -> IntArray:
-        """Return better actions than some (n,), in states with features (n, A, D) of pairs."""
+        """Return better actions than the given ones (n,), by features (n, A, D) of pairs."""
 
         def error(state: IntArray, action: IntArray) -> FloatArray:
             return self.standard_errors(features[state, action] - features[state, actions[state]])
@@ -196,7 +196,7 @@ class PairEquations:
 
     def __init__(self, factor: Factor) -> None:
         if factor.n == 0:
-            raise NotFittedError("there is no transition of which the action that follows is known")
+            raise NotFittedError("there is no transition with a known next action")
         D, self._n = factor.p, factor.n
         own, less = factor.held[:, :D], factor.held[:, D : 2 * D]
         size = np.linalg.norm(own, axis=0) / np.sqrt(factor.n)
@@ -216,9 +216,9 @@ class PairEquations:
     def bias(self) -> tuple[FloatArray, float]:
         r"""Return weights and the long-run mean value, by transitions of any behaviour.
 
-        A part of the constant's sums lies outside the range of X. Its function
-        :math:`f(s, a)^T u` turns the behaviour's frequencies of pairs into the policy's
-        frequencies in the long run, which also give the gain.
+        u is the part of the constant's sums outside the range of X. :math:`f(s, a)^T u` weights
+        observed frequencies of pairs to the policy's frequencies in the long run, which also give
+        the gain.
         """
         L, _ = basis_of_range(self._A, _RCOND)
         numbers = L.T @ self._numbers
@@ -227,7 +227,7 @@ class PairEquations:
         paid, time, share = (outside @ numbers).tolist()
         if share < _CONSTANT * self._n:
             raise NotFittedError(
-                "the gain cannot be told: features of pairs must be able to represent a constant"
+                "the gain is not determined: features of pairs must represent a constant"
             )
         if time == 0.0:
             raise NotFittedError(NO_TIME)
@@ -237,7 +237,7 @@ class PairEquations:
     def fit(self, rows: Iterable[Rows], gain: float, gain_error: float = 0.0) -> PairFit:
         """Return the fit; its covariance has the sum of (f e)(f e)^T over the rows.
 
-        The standard error of the gain, which is estimated apart, adds to it.
+        The standard error of the gain, a separate estimate, adds to it.
         """
         # The equations as a function of sums over f: (A^+)^T of these sums is a side.
         above, times = self._numbers[:, :1] - gain * self._numbers[:, 1:2], self._numbers[:, 1:2]
@@ -255,12 +255,12 @@ class PairEquations:
         return Christoffel.of(self._A)
 
     def n_samples(self, features: FloatArray) -> FloatArray:
-        """Return how many samples tell of pairs with features (..., D)."""
+        """Return the number of samples of pairs with features (..., D)."""
         return self._christoffel.samples(features / self._scale)
 
 
 def factor_of_pairs(rows: Iterable[Rows], D: int) -> Factor:
-    """Return the factor of rows of D features, of which `PairEquations` are made."""
+    """Return the factor of rows of D features, for `PairEquations`."""
     gathering = Gathering(D, 3)
     for f, less, rewards, durations in rows:
         one = np.ones(len(f))

@@ -1,8 +1,8 @@
 """`PolicyIteration`: from samples to policies that are best from the start on.
 
 Howard's policy iteration with frequencies in place of probabilities: run trials of the policy with
-a few exploratory actions, evaluate it, improve it, repeat until nothing changes. The bias tells
-which action is better *during the start* too, which a gain does not.
+a few exploratory actions, evaluate it, improve it, repeat until nothing changes. The bias, unlike
+the gain, also shows which action is better *during the start*.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ if TYPE_CHECKING:
 
 _OPTIONS = "t_max", "n_trials", "n_errors", "on_termination", "observations"
 
-# What its file may hold, beside what an agent's may.
+# The types of its file, in addition to those of an agent's file.
 _KINDS = SavedSearch, Iteration, CountedSamples, VectorSamples
 _MAKERS: Makers = {**MAKERS, **{kind: kind for kind in _KINDS}}
 
-# A vector environment that is made here runs so many trials at a time, and more if that makes more
-# shards: its copies are slow where they are few.
+# A vector environment made here runs at least this many trials at a time, since few copies are
+# slow, and in at most this many shards.
 _FEWEST_COPIES, _SHARDS = 1000, 20
 
 
@@ -68,28 +68,28 @@ class PolicyIteration:
     ----------
     env : Env, VectorEnv, str or callable
         A continuing task with Discrete actions; an id, or a function that makes an environment.
-        Where states lack actions, ``info["action_mask"]`` tells which they have; where steps take
-        time, ``info["duration"]`` tells how long, and the gain is per unit of time.
+        ``info["action_mask"]`` may give the available actions, and ``info["duration"]`` the time of
+        a step; the gain is then per unit of time.
     t_max : int
         The last timestep of a trial, well beyond the time that the task takes to settle.
     n_trials : int
         Trials of an iteration.
     explore : int, float or callable
-        How trials are explored in their first half; see `SeminormLSTDAgent.collect`.
+        See `SeminormLSTDAgent.collect`.
     features : Features, optional
-        Of vector observations; those that are counted need none.
+        For vector observations; counted ones need none.
     pair_features : callable, optional
-        Of vector observations (n, k) and actions (n,) from 0, to features of pairs (n, d). By
-        default ``features`` and a constant, apart for each action.
+        Maps vectors (n, k) and actions (n,) from 0 to features of pairs (n, d). By default
+        ``features`` and a constant, separately for each action.
     n_errors : float
-        By how many standard errors the advantage of an action must exceed 0: errors of the mean of
-        r - g τ + v(s') over the transitions of the two actions. With 0, the action that is best by
-        all samples is taken; then chance may go on changing actions that are alike.
+        The advantage of an action must exceed this many standard errors of the mean of r - g τ +
+        v(s') over the transitions of the two actions. With 0 the best action by all samples is
+        taken, and chance may keep changing equally good actions.
     policy : array_like, optional
-        Actions (S,) of Discrete observations to begin with. Without it the first iteration tries
-        out all actions alike, at all timesteps.
+        Actions (S,) of Discrete observations for the first iteration. By default that iteration
+        takes all actions uniformly, at all timesteps.
     on_termination, observations : str
-        As for `SeminormLSTDAgent`.
+        See `SeminormLSTDAgent`.
     seed : int, optional
         The same seed and environment give the same search, interrupted or not.
 
@@ -99,20 +99,20 @@ class PolicyIteration:
         The record.
     converged : bool
         Whether the last iteration changed nothing: no action is better by more than ``n_errors``
-        standard errors. (Of vectors, it changed at most 10 of 1000 observations.) Whether the
-        policy is the best is another matter: see ``undecided``.
+        standard errors. (For vectors: at most 10 of 1000 observations changed.) The policy need not
+        be optimal: see ``undecided``.
     undecided : list of Undecided
-        The actions that 3 standard errors, including errors of successors' values, do not tell to
-        be worse than the current policy's: actions that are alike, that were tried too little, and
-        that were never tried, or do not exist. Of vectors, at up to 1000 observations that were
-        met. Run `iterate` to tell more of them apart.
+        The actions that are not worse than the current policy's by 3 standard errors, including
+        errors of successors' values: equally good actions, and actions that were tried too rarely
+        or never, or do not exist. For vectors, at up to 1000 visited observations. Run `iterate` to
+        decide more of them.
     policy_ : ndarray or callable
         The best policy so far.
 
     Notes
     -----
-    Memory: of counted observations 32 bytes for each different (s, a, s') that was met; of vectors
-    all trials so far. While a round of trials runs, some 10 bytes for each of its timesteps.
+    Memory: for counted observations 32 bytes for each different (s, a, s'); for vectors all trials
+    so far. A running round of trials takes about 10 bytes for each of its timesteps.
 
     Examples
     --------
@@ -161,7 +161,7 @@ class PolicyIteration:
         self._improver = self._make_improver(features, pair_features, policy)
 
     def _make_improver(self, features: Any, pair_features: Any, policy: Any) -> Improver:
-        """Return what improves the policy, or raise if features or a policy do not fit the task."""
+        """Return the improver; raise if features or a policy do not fit the task."""
         space, action_space = spaces_of(self.env)
         numbers_of, ends = discrete_actions(action_space), self.on_termination == "absorb"
         given = _constant if features is None else features
@@ -195,12 +195,12 @@ class PolicyIteration:
     ) -> Self:
         """Iterate until nothing changes.
 
-        An interrupt loses the trials of the iteration under way alone: run again to go on.
+        An interrupt loses only the trials of the current iteration: run again to go on.
 
         Parameters
         ----------
         n_iterations : int
-            At most, those so far included.
+            At most, including those so far.
         progress, workers, executor
             See `SeminormLSTDAgent.collect`. The search does not depend on them.
         """
@@ -218,7 +218,7 @@ class PolicyIteration:
     ) -> Iteration:
         """Run the trials of one iteration, evaluate their policy, and improve it.
 
-        Parameters are those of `run`; see `SeminormLSTDAgent.collect`.
+        For parameters see `SeminormLSTDAgent.collect`.
         """
         number, improver = len(self.iterations), self._improver
         source = np.random.SeedSequence(self.entropy, spawn_key=(number,))
@@ -236,7 +236,7 @@ class PolicyIteration:
             explore=self.explore,
             wherever=improver.unknown(),
         )
-        # Whole iterations only, so that a search that was interrupted goes on as if it was not.
+        # Whole iterations only, so that an interrupted search continues as if uninterrupted.
         rounds: list[Any] = []
         recording = WholeTrials(improver.encoding)
         keep = lambda trials: rounds.append(improver.reduced(trials))  # noqa: E731
@@ -253,7 +253,7 @@ class PolicyIteration:
         return done
 
     def _shard_size(self) -> int | None:
-        """Return how many trials a vector environment that is made here runs at a time."""
+        """Return how many trials a vector environment made here runs at a time."""
         if isinstance(self.env, gym.Env | VectorEnv):
             return None
         with closing(make_env(self.env, 1)) as sample:
@@ -264,15 +264,15 @@ class PolicyIteration:
     def policy_(self) -> Policy:
         """The best policy so far, as `SeminormLSTDAgent.collect` takes it.
 
-        The latest one, unless its trials earned significantly less than the trials of another
-        before: then the latest of those that did not. A policy of Discrete observations is an array
-        of actions (S,), of others a function of batches. States never met have the first action.
+        The latest one whose trials did not earn significantly less than an earlier policy's. For
+        Discrete observations it is an array of actions (S,), otherwise a function of batches.
+        Unvisited states have the first action.
         """
         self._check_run("policy")
         first = 0 if self._begins_with_policy else 1
         tried, records = self._tried[first:], self.iterations[first:]
         if not self.converged or not tried:
-            # It has no trials of its own, and is better than the last by all samples.
+            # It has no trials of its own, but all samples show that it is better than the last.
             tried, records = [*tried, self._improver.snapshot()], [*records, self.iterations[-1]]
         policy: Policy = self._improver.policy(tried[best_of(records)])
         return policy
@@ -291,7 +291,7 @@ class PolicyIteration:
         Returns
         -------
         ndarray, shape (m, A) or (A,)
-            NaN where the samples do not tell.
+            NaN if not determined.
         """
         self._check_run("action value")
         states, shape = self._improver.encoding.encode_any(observations)
@@ -307,7 +307,7 @@ class PolicyIteration:
 
     @property
     def undecided(self) -> list[Undecided]:
-        """The actions that are not told from the current policy's; see above."""
+        """The undecided actions; see above."""
         encoding = self._improver.encoding
         return self._advantages.undecided(encoding.decode, self._improver.first_action)
 
@@ -320,7 +320,7 @@ class PolicyIteration:
         return self._judged[1]
 
     def summary(self) -> str:
-        """Return how sure the current policy is, as text."""
+        """Return the evidence for the current policy, as text."""
         advantages = self._advantages
         last = self.iterations[-1]
         n = last.n_changes
@@ -343,9 +343,9 @@ class PolicyIteration:
         return draw_learning(self.iterations, optimum)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the search to a file, samples and record included, to go on later.
+        """Write the search with its samples and record to a file, to go on later.
 
-        The environment is not written, nor are features that are functions.
+        The environment and functions are not written.
 
         Parameters
         ----------
@@ -382,7 +382,7 @@ class PolicyIteration:
         env : Env, VectorEnv, str or callable
             The same task.
         explore : callable, optional
-            Where it was a function, which a file does not hold.
+            Needed if it was a function, which a file does not hold.
         features, pair_features : optional
             The same as before.
 
@@ -420,5 +420,5 @@ class PolicyIteration:
 
 
 def _constant(observations: Any) -> FloatArray:
-    """Return one feature that tells nothing: counted states need none."""
+    """Return one constant feature: counted states need none."""
     return np.ones((len(observations), 1))

@@ -1,4 +1,4 @@
-"""The record of policy iteration: what trials earned, what each iteration found, a figure."""
+"""The record of policy iteration: rewards of trials, results of iterations, a figure."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def means_of(trials: KeptTrials) -> FloatArray:
 
 
 def earned(means: Sequence[FloatArray]) -> dict[str, float]:
-    """Return what trials earned per unit of time, by their `means_of`, as in an `Iteration`.
+    """Return mean rewards per unit of time, by `means_of`, as in an `Iteration`.
 
     Each trial counts as (r - g (τ - mean τ)) / mean τ, whose mean is total rewards over total time.
     """
@@ -53,27 +53,26 @@ def earned(means: Sequence[FloatArray]) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Iteration:
-    """What an iteration found of the policy that its trials followed.
+    """The results of an iteration, for the policy of its trials.
 
     Attributes
     ----------
     number : int
         From 0.
     n_trials, n_steps : int
-        Trials and timesteps so far, those of earlier iterations included.
+        Trials and timesteps so far, including earlier iterations.
     gain : float
         The policy's, by all samples.
     start_value : float
-        The mean bias of the start: its value, less the value of the long run. NaN where the
-        samples do not determine it.
+        The mean bias of the start: its value minus the value of the long run. NaN if not
+        determined.
     tail_reward, tail_error : float
         Mean reward of the second half of this iteration's trials, which are the policy's own, and
         its standard error.
     reward, reward_error : float
         Mean reward over all timesteps of this iteration's trials, exploratory actions included.
     n_changes : int
-        In how many states another action turned out to be better: with vectors, of how many of
-        1000 observations.
+        Number of states in which another action is better; with vectors, of 1000 observations.
 
     Examples
     --------
@@ -105,7 +104,7 @@ class Iteration:
 
 @dataclass(frozen=True, eq=False)
 class SavedSearch:
-    """What a file holds of a policy iteration: the policy of each iteration is in ``tried``."""
+    """The content of a search's file; ``tried`` has the policy of each iteration."""
 
     options: dict[str, Any]
     explore: Any
@@ -130,7 +129,7 @@ class SavedSearch:
 
 
 def best_of(records: Sequence[Iteration]) -> int:
-    """Return the index of the latest policy whose trials earned no less than any other's."""
+    """Return the index of the latest policy that no other one significantly beats."""
     rewards = np.array([each.reward for each in records])
     errors = np.array([each.reward_error for each in records])
     top = int(np.argmax(rewards))

@@ -1,1 +1,1 @@
-"""What the command `unichain` and the scripts do: a module for each command, `main` in each."""
+"""The command `unichain`: one module for each command, with its `main`."""

@@ -123,7 +123,7 @@ def table_of(agent: SeminormLSTDAgent) -> np.ndarray[Any, Any]:
 def results(
     agent: SeminormLSTDAgent, chain: MarkovChain | None, first_state: int
 ) -> dict[str, Any]:
-    """Return all that was learned, and all exact answers that there are, as numbers and columns."""
+    """Return the estimates, and exact answers if there are any, as numbers and columns."""
     visits = np.asarray(visits_of(agent.counts).sum(axis=0))
     observation = first_state + np.arange(visits.size)
     estimated = np.where(visits > 0, agent.predict(observation), np.nan)
@@ -138,7 +138,7 @@ def results(
         for name, field in fields.items()
     }
     references = np.array([k.reference for k in agent.neighborhoods_])
-    if (references >= 0).all():  # of a linked system only the last neighborhood has one
+    if (references >= 0).all():  # in a linked system only the last neighborhood has one
         neighborhoods["reference"] = references + first_state
     report: dict[str, Any] = {
         "gain": gain,

@@ -1,8 +1,7 @@
 """The command `unichain`: it hands over to a module for each of its commands.
 
-The imports of a command take up to a second. This module imports nothing for that reason, nor does
-``lstd_agent`` itself, before signals end the process with one line: nothing has begun, so nothing
-can be lost. Scripts start in the same way, by `start`.
+The imports of a command take up to a second. They come after signals have been set to end the
+process with one line. Scripts start in the same way, by `start`.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _STATUSES = """exit status:
   0    done
   1    the machine could not: disk, memory, a closed output, a worker
   2    what was asked for is impossible: an option, a name, a file, an environment
-  130  stopped by Ctrl-C, 143 by SIGTERM; what was kept is told"""
+  130  stopped by Ctrl-C, 143 by SIGTERM; the message names what was kept"""
 
 
 def main() -> int:
@@ -40,8 +39,8 @@ def main() -> int:
 def start(module: str, *arguments: Any, attribute: str = "main") -> int:
     """Import a module and call its function ``main``, which returns an exit status.
 
-    From here on a signal ends the process at once, until the work begins, and again when the work
-    is done (see `lstd_agent.commands.running.run`).
+    Before the work begins and after it is done, a signal ends the process at once (see
+    `lstd_agent.commands.running.run`).
     """
     for number in (signal.SIGINT, signal.SIGTERM):
         # A shell that starts a process in the background has it ignore SIGINT.
@@ -118,7 +117,7 @@ def _help() -> str:
     return f"""usage: unichain COMMAND [options]
        unichain --version
 
-commands (unichain COMMAND --help tells more):
+commands (for more: unichain COMMAND --help):
 {commands}
 
 example:

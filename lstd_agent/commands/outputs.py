@@ -1,4 +1,4 @@
-"""Files of results: tried before the work, and written all or none."""
+"""Files of results: checked before the work, and written all or none."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from lstd_agent.results import Row, WorkerError, one_line, provenance
 
 
 def check_destinations(picture_at: Path | None, file: Path | None = None) -> None:
-    """Raise, before the work begins, the error that writing a picture or a file would meet."""
+    """Raise, before the work begins, if a picture or a file cannot be written."""
     if file:
         check_writable(file)
     if picture_at:
@@ -35,7 +35,7 @@ def check_destinations(picture_at: Path | None, file: Path | None = None) -> Non
 
 
 def check_writable(path: Path) -> None:
-    """Raise, before any work, the error that writing a file would meet, with its reason."""
+    """Raise, before the work begins, if a file cannot be written; give the reason."""
     target = Path(os.path.realpath(path))
     try:
         if target.is_dir():
@@ -83,7 +83,7 @@ def put_report(
 
 
 def put_out(text: str, contents: Mapping[Path, bytes]) -> None:
-    """Print a text and write files: each even if the other fails, as on a full disk."""
+    """Print a text and write files; do either even if the other fails."""
     try:
         print(text, flush=True)
     finally:
@@ -91,7 +91,7 @@ def put_out(text: str, contents: Mapping[Path, bytes]) -> None:
 
 
 def saved(save: Callable[[Path], object], path: Path, what: str) -> bool:
-    """Save something to a file while work goes on; a failure is told, and the work goes on."""
+    """Save to a file during the work; report a failure, and go on."""
     try:
         save(path)
     except OSError as error:
@@ -101,7 +101,7 @@ def saved(save: Callable[[Path], object], path: Path, what: str) -> bool:
 
 
 def write_files(contents: Mapping[Path, bytes]) -> None:
-    """Write files so that a failure or an interrupt leaves every old one as it was.
+    """Write all files, or leave all old ones if a write fails or is interrupted.
 
     All contents are written beside their targets first and then take their places. An `OSError`
     names the file that could not be written.
@@ -125,7 +125,7 @@ def write_files(contents: Mapping[Path, bytes]) -> None:
 
 
 def _is_special(target: Path) -> bool:
-    """Whether a path is there and no regular file, such as a pipe: it must not be replaced."""
+    """Whether a path is a pipe or the like, which must not be replaced."""
     return target.exists() and not stat.S_ISREG(target.stat().st_mode)
 
 
@@ -157,7 +157,7 @@ def put_results(
 @contextmanager
 def rows_kept(path: Path) -> Iterator[None]:
     """When work stops early, say how many rows are kept."""
-    # Threads of the worker processes to come would only compete.
+    # Threads in worker processes would only compete for cores.
     for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
         os.environ.setdefault(name, "1")
     try:

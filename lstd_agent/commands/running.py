@@ -1,7 +1,7 @@
 """What all commands share: arguments, exit statuses, one-line errors, signals, a broken stdout.
 
-Status 0 is success, 1 what the machine could not do (disk, memory, workers), 2 what was asked for
-and is impossible, 130 Ctrl-C, 143 SIGTERM, 141 a reader of stdout that has gone.
+Status 0 is success, 1 a failure of the machine (disk, memory, workers), 2 an impossible request,
+130 Ctrl-C, 143 SIGTERM, 141 a closed stdout.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def at_least(smallest: int, largest: int | None = None) -> Callable[[str], int]:
 
 
 def subset(name: str, choices: Sequence[Any], what: str = "") -> dict[str, Any]:
-    """Return how an argument takes some of the choices: by default all of them."""
+    """Return the options of an argument that selects some choices, by default all."""
     told = f"{what}among {', '.join(map(str, choices))} (all)"
     how = {"nargs": "+", "type": type(choices[0]), "choices": choices, "default": list(choices)}
     return {**how, "metavar": name, "help": told}

@@ -33,7 +33,7 @@ _CHEAP_STEPS = 300_000
 
 
 def model_or_hint(env: gym.Env[Any, Any], restart: bool) -> TabularMDP | None:
-    """Return the exact model, if there is one; refuse a table of episodes that are to end."""
+    """Return the exact model, if there is one; refuse a table whose episodes end."""
     mdp = exact_model(env, "restart" if restart else None)
     if mdp is None and has_table(env):
         name = env.spec.id if env.spec else str(env)
@@ -81,7 +81,7 @@ def read_policy(text: str, env: gym.Env[Any, Any], mdp: TabularMDP | None) -> np
 def best_policy(mdp: TabularMDP) -> OptimalPolicy:
     """Return a bias-optimal policy; a gain-optimal one where steps take time.
 
-    There the bias-optimal policies depend on more than mean durations.
+    With durations, bias-optimal policies depend on more than mean durations.
     """
     return mdp.optimal_policy("bias" if mdp.durations is None else "gain")
 
@@ -125,7 +125,7 @@ def default_t_max(chain: MarkovChain | None) -> int:
     """Return ten times the mixing time, as in the paper's experiments."""
     if chain is None:
         raise InvalidInputError(
-            "this environment has no exact model that tells a mixing time: say with --t-max how "
+            "this environment has no exact model for a mixing time: say with --t-max how "
             "long a trial is, well beyond the time that the system takes to settle"
         )
     try:
@@ -137,7 +137,7 @@ def default_t_max(chain: MarkovChain | None) -> int:
 def make_copies(
     args: argparse.Namespace, t_max: int, mdp: TabularMDP | None, n_rounds: int = N_ROUNDS
 ) -> gym.vector.VectorEnv[Any, Any, Any]:
-    """Make the vector environment to run trials in, at least so many rounds of them.
+    """Make a vector environment that runs the trials in at least so many rounds.
 
     Episodes that start again are run on the environment's table, if it has one (``mdp``): the law
     of trials is the same, and they take seconds instead of minutes.
@@ -162,7 +162,7 @@ def check_cost(
     policy: np.ndarray[Any, Any],
     t_max: int,
 ) -> None:
-    """Say how long the trials will take, by the speed of a few timesteps, if it is worth saying.
+    """Say how long the trials will take, by the speed of a few timesteps, unless it is short.
 
     More than ``--max-minutes`` are refused.
     """

@@ -1,4 +1,4 @@
-"""Kernels on state features: how alike two states look to the maximum mean discrepancy."""
+"""Kernels on state features: similarity of states, for the maximum mean discrepancy."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Kernel:
         return self._of_squared_distance(square.sum(axis=-1))
 
     def _of_squared_distance(self, squared: FloatArray) -> FloatArray:
-        """Return k, in place of the squared distances: there may be many."""
+        """Return k, overwriting the squared distances to save memory."""
         if self.name == "dirac":
             return np.asarray(squared == 0.0, dtype=np.float64)
         squared /= -2.0 * float(self.width) ** 2

@@ -53,14 +53,14 @@ class FeatureSizes:
 
     @property
     def warning(self) -> str:
-        """What is wrong, with what to do; empty where nothing is."""
+        """The problem with its remedy; empty if there is none."""
         if not self.lost.size:
             return ""
         names, more = ", ".join(map(str, self.lost[:_N_NAMED])), self.lost.size - _N_NAMED
         least = float((self.spread[self.lost] / self.size[self.lost]).min())
         return (
             f"features {names}{f' and {more} more' if more > 0 else ''} vary too little beside "
-            f"their size (by {least:.1e} of it) to tell states apart: take their means off them, "
+            f"their size (by {least:.1e} of it) to distinguish states: subtract their means, "
             "or use standardize=True"
         )
 

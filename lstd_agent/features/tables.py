@@ -80,7 +80,7 @@ class OneHot:
 
 @dataclass(frozen=True)
 class GaussianFeatures:
-    """Random features f_i(s) ~ N(index(s), 1), those of the paper (section ``state_fea_ker``).
+    """Random features f_i(s) ~ N(index(s), 1), as in the paper (section ``state_fea_ker``).
 
     Parameters
     ----------
@@ -128,14 +128,14 @@ class Standardized:
     """Features f((s - mean) / deviation), with mean and deviation of the samples.
 
     An agent measures both on its trials when it first needs features, and keeps them from then on,
-    in its files too. In a small space whose observations are counted, each counts once.
+    in its files too. For counted observations, each state of the space counts once.
 
     Parameters
     ----------
     features : callable or transformer
         Of standardized observations (n, k).
     mean, deviation : array_like, shape (k,), optional
-        Where known already. Components that do not vary have a deviation of 1.
+        If known already. Components that do not vary have a deviation of 1.
 
     Examples
     --------
@@ -207,7 +207,7 @@ class Standardized:
 
 
 def feature_table(features: Features, observations: NDArray[np.generic]) -> Rows:
-    """Return features (S, d) of all observations (S,) or (S, k) that there are; a table is copied.
+    """Return features (S, d) of all observations (S,) or (S, k); a table is copied.
 
     Raises `InvalidInputError` if they have another shape or a number is not finite.
     """
@@ -243,7 +243,7 @@ def vector_features(features: Features) -> Callable[[FloatArray], Rows]:
 
 
 class _Checked:
-    """A function of observations (n, k), checked to return features (n, d) of always one d."""
+    """A function of observations (n, k), checked to return features (n, d) with the same d."""
 
     def __init__(self, compute: Callable[[FloatArray], Any]) -> None:
         self._compute = compute
@@ -262,7 +262,7 @@ class _Checked:
 
 
 def same_features(a: Any, b: Any) -> bool:
-    """Whether features, or options, are equal by value; False where that cannot be told."""
+    """Whether features, or options, are equal by value; False if unknown."""
     if a is b:
         return True
     if dataclasses.is_dataclass(a) and type(a) is type(b):

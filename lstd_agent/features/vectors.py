@@ -1,7 +1,7 @@
 """Features of vector observations: bumps, polynomials, tiles, cosines.
 
 Each is a function of observations (n, k), or (n,) for one dimension, that returns (n, d).
-Parameters are copied: a later change of an array that was given changes nothing.
+Parameters are copied: later changes of the given arrays have no effect.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ class Polynomial:
     degree : int
         At least 0. Of k dimensions there are (k + degree choose degree) features.
     scale : float
-        Divides observations first; about the largest of them keeps powers in range.
+        Divides observations first. The largest observation is a good scale.
 
     Examples
     --------

@@ -1,1 +1,1 @@
-"""Rows of timesteps: what trials and exact chains say, in one form."""
+"""Rows of timesteps: trials and exact chains in one form."""

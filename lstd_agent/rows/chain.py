@@ -74,7 +74,7 @@ class ChainRows:
         yield from (self.layer(self.distributions[t]) for t in reversed(range(start, stop)))
 
     def groups(self, n: int) -> list[Any]:
-        """Return one group: nothing is left to chance."""
+        """Return one group: the chain is exact."""
         return [None]
 
     def zero(self, anchor: int) -> FloatArray | None:

@@ -1,11 +1,10 @@
-r"""The empirical Christoffel function: how many samples tell of an observation.
+r"""The empirical Christoffel function: the number of samples of an observation.
 
 .. math:: n(x) = \frac{1}{f(x)^T (A^T A)^\dagger f(x)}
 
 A holds the features of the samples. n(x) is the smallest sum of squares over samples of any
-combination of the features that is 1 at x. It is 0 where f(x) is not in the range of Aᵀ: no sample
-is like x. With one-hot features n(x) is the number of visits, so that counts and vectors mean the
-same.
+combination of the features that is 1 at x. It is 0 if f(x) is not in the range of Aᵀ: no sample is
+like x. With one-hot features n(x) is the number of visits, as for counts.
 
 Source: Lasserre & Pauwels (2019), "The empirical Christoffel function with applications in data
 analysis".

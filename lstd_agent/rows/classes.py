@@ -1,4 +1,4 @@
-"""Recurrent classes and their periods, as transitions that were seen show them."""
+"""Recurrent classes and their periods, by observed transitions."""
 
 from __future__ import annotations
 

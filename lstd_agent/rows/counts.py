@@ -23,10 +23,10 @@ from lstd_agent.rows.layers import Coordinates, Layer
 from lstd_agent.trials.counts import TransitionCounts
 from lstd_agent.trials.kept import KeptTrials
 
-# Features are many and sparse if they are so many, and so small a part of them is not zero.
+# Smallest number, and largest density, of features that are many and sparse.
 FEWEST_SPARSE, LARGEST_DENSITY = 500, 0.02
 
-# So many numbers of transitions are held at a time.
+# Number of transition entries that are held at a time.
 _CHUNK = 2**22
 
 
@@ -58,7 +58,7 @@ class CountRows:
         self.seen = np.zeros(self.n_states, dtype=bool)
         for states in np.divmod(self._moves.place, self.n_states):
             self.seen[states] = True
-        # A task that was never seen to end is like any other.
+        # A task that was never seen to end counts as continuing.
         self.terminal = terminal if terminal is not None and self.seen[terminal] else None
         self.constant = float(self.terminal is None)
         self._lives = np.arange(self.n_states) != self.terminal
@@ -90,9 +90,9 @@ class CountRows:
         return self._of([self.batches[b] for b in group], found)
 
     def dealt(self, n: int) -> CountRows:
-        """Return the same counts in n groups, to hold some against others.
+        """Return the same counts in n groups, to compare groups.
 
-        Transitions are dealt out at random, always alike: transitions of Markov states are as
+        Transitions are dealt out at random with a fixed seed: transitions of Markov states are as
         independent as trials.
         """
         batches = _dealt(self.total, n, np.random.default_rng(0))
@@ -274,9 +274,9 @@ class CountRows:
         return np.stack(found)
 
     def moves_of(self, windows: IntArray, segments: Any = None) -> Callable[[IntArray], FloatArray]:
-        """Return the function that gives how many samples tell what comes after states, (n, m).
+        """Return the function that gives the number of samples (n, m) of what comes after states.
 
-        Visits in a row of a state that is hard to leave tell that once.
+        Consecutive visits of a state count once.
         """
         visits = self._visits_in(windows)
         stays = [self.transitions(start, stop).diagonal() for start, stop in windows.tolist()]
@@ -296,9 +296,9 @@ class CountRows:
 
 
 def _is_sparse_table(table: Rows) -> bool:
-    """Tell whether features are many and sparse, and sum to the same for each state.
+    """Return whether features are many and sparse, with the same sum for each state.
 
-    As tiles and states do: then they can represent a constant.
+    Tiles and one-hot features have this sum, so they can represent a constant.
     """
     S, d = table.shape
     n_nonzero = table.nnz if is_sparse(table) else np.count_nonzero(table)
@@ -350,7 +350,7 @@ def _timesteps(matrix: Any) -> IntArray:
 
 
 def _dealt(counts: TransitionCounts, n: int, rng: np.random.Generator) -> list[TransitionCounts]:
-    """Deal transitions out to n groups, and rewards and durations with the visits they are of."""
+    """Deal transitions out to n groups, with the rewards and durations of their visits."""
     N, S = counts.transition_counts, counts.n_states
     state = _timesteps(N), N.indices // S
 
@@ -361,7 +361,7 @@ def _dealt(counts: TransitionCounts, n: int, rng: np.random.Generator) -> list[T
     once.data = 1.0 / once.data
     groups = []
     for part in rng.multinomial(N.data, np.full(n, 1.0 / n)).T:
-        # Zeros are taken out in place, so that what the counts are made of is copied first.
+        # Zeros are removed in place, so the arrays are copied first.
         transitions = sparse.csr_array((part, N.indices, N.indptr), shape=N.shape, copy=True)
         transitions.eliminate_zeros()
         share = visits(part) * once

@@ -1,15 +1,14 @@
-r"""Factors of runs of timesteps: the little that stands for all of their rows.
+r"""Factors of runs of timesteps: small sufficient statistics of their rows.
 
 With A the root-weighted features of all rows of a run and L an orthonormal basis of A's range, a
-seminorm minimizer (Thm ``epb_minimizer``) needs nothing but :math:`L^T [\,A \;|\; B \;|\; c\,]`. B
-is A less the features that are expected next, or less the unknown part of a target, subtracted
-before anything else is done. c holds numbers: of single steps, rewards and durations.
+seminorm minimizer (Thm ``epb_minimizer``) needs only :math:`L^T [\,A \;|\; B \;|\; c\,]`. B is A
+minus the expected next features, or minus the unknown part of a target; the rows are subtracted
+before they are summed. c holds numbers: for single steps, rewards and durations.
 
 A factor keeps at most p rows with the same products, p being the number of features. Factors of
-runs and of groups of trials stack: windows, the gain, mean features, and all of these without a
-group of trials follow from small factors. Of many features of trials a factor keeps the products
-:math:`A^T [\,A \;|\; B \;|\; c\,]` themselves, which are several times as fast to sum, and whose
-cutoff is that of squares.
+runs and of groups of trials stack: windows, the gain and mean features, with or without a group of
+trials, follow from small factors. For many features of trials a factor keeps the products
+:math:`A^T [\,A \;|\; B \;|\; c\,]`, which are faster to sum; their cutoff applies to squares.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.decompositions import svd
 from lstd_agent.rows.layers import Layer, Samples
 
-# Of so many features of trials, products are kept.
+# Smallest number of features of trials for which products are kept.
 _PRODUCTS_FROM = 32
 
-# Eigenvalues of products that are smaller beside the largest are rounding.
+# Smaller eigenvalues of products, relative to the largest, are rounding.
 _ROUNDING = 1e-14
 
-# Rows are factored, or multiplied, when so many wait.
+# Number of waiting rows that are factored, or multiplied, together.
 _WAITING = 4096
 
 
@@ -60,7 +59,7 @@ def reduced(A: FloatArray, B: FloatArray, c: FloatArray, rcond: float = 1e-10) -
 
 @dataclass(frozen=True, eq=False)
 class Factor:
-    """What stands for the rows of a run, with p features and q columns of numbers.
+    """The factor of a run's rows, with p features and q columns of numbers.
 
     ``held`` (r, 2 p + q) are at most p rows, or the products of A with all columns. ``sums``
     (2 p + q,) are weighted sums of the run's rows, and n their weight.
@@ -111,7 +110,7 @@ def total(factors: Sequence[Factor]) -> Factor:
 
 
 def without_each(parts: Sequence[Any]) -> Iterator[Any]:
-    """Yield the sum of all parts but each, of at least 2, by about three additions for each."""
+    """Yield the sum of at least 2 parts without each, by about three additions for each."""
     after = list(accumulate(reversed(parts[1:]), add))
     yield after.pop()
     before = parts[0]
@@ -129,7 +128,7 @@ def _fewer(rows: FloatArray, p: int) -> FloatArray:
 class Gathering:
     """Rows of p features and q numbers that come chunk by chunk, and their factor.
 
-    Products are kept of the rows of trials where features are many.
+    For many features of trials it keeps products.
     """
 
     def __init__(self, p: int, q: int, are_trials: bool = False) -> None:
@@ -153,7 +152,7 @@ class Gathering:
             self._take()
 
     def _take(self) -> None:
-        """Take in the rows that wait."""
+        """Factor or multiply the waiting rows."""
         if self._are_products:
             rows = self._waiting[0] if len(self._waiting) == 1 else np.vstack(self._waiting)
             self._held += rows[:, : self.p].T @ rows
@@ -189,8 +188,8 @@ class Segments:
     def of(cls, source: Samples, anchors: IntArray, n_groups: int = 1) -> Segments:
         """Return the factors of groups of trials.
 
-        Time is cut where neighborhoods begin, before their last timesteps, and around the start
-        and the tail, the second half of all timesteps.
+        Edges are the beginnings of neighborhoods, their last timesteps, the start, and the tail,
+        which is the second half of all timesteps.
         """
         T = source.t_max
         inner = [edge for a in anchors[1:].tolist() for edge in (a - 1, a)]
@@ -218,8 +217,8 @@ class Segments:
     ) -> Factor:
         """Return the equations of a window, whose numbers are rewards above the gain.
 
-        Given weights (p, q) of the next window, the features that come after the last timestep are
-        no unknowns: their products with the weights are added to the numbers.
+        Given weights (p, q) of the next window, the values after the last timestep are known: they
+        are added to the numbers.
         """
         last = stop if following is None else stop - 1
         inside, parts = self.between(start, last), []

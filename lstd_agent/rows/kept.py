@@ -1,4 +1,4 @@
-"""Rows of kept trials: a row is a trial at a timestep, which goes on in itself."""
+"""Rows of kept trials: a row is a trial at a timestep, followed by the same trial."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ from lstd_agent.trials.store import Batches
 N_CANDIDATES = 200
 """How many observations are candidate reference states."""
 
-# About so many observations are looked at at a time.
+# About so many observations are processed at a time.
 _CHUNK = 8192
 
-# Coordinates are looked for among so many features, and taken where they are fewer by far.
+# At least this many features are reduced to coordinates, if these are far fewer.
 _MANY, _LARGEST_SHARE = 500, 0.7
 
-# What is smaller beside the largest singular value of such features is rounding.
+# Smaller singular values, relative to the largest, are then rounding.
 _ROUNDING = 1e-7
 
 
 class TrialRows:
     """Rows of kept trials; see `lstd_agent.rows.layers.Samples`.
 
-    Trials come in an order that tells nothing of them: groups are runs of trials. ``features`` maps
-    encoded observations (n, k) to features (n, d), dense or CSR, zero where a trial is over. If a
-    task ``ends``, observations are NaN from the end on. Features of all observations are kept if
-    they take no more than ``max_bytes``.
+    The order of trials is independent of their content, so groups are runs of trials. ``features``
+    maps encoded observations (n, k) to features (n, d), dense or CSR, zero where a trial is over.
+    If a task ``ends``, observations are NaN from the end on. Features of all observations are kept
+    if they take no more than ``max_bytes``.
     """
 
     are_places = False
@@ -79,7 +79,7 @@ class TrialRows:
 
     @cached_property
     def coordinates(self) -> Coordinates:
-        """Features divided by their root mean squares; very many alike ones in fewer numbers."""
+        """Features divided by their root mean squares; many redundant ones are reduced."""
         d, n = self._d, self.t_max + 2
         squares, gram = np.zeros(d), np.zeros((d, d)) if d >= _MANY else None
         raw = np.empty((self.n_trials, n, d + 1)) if self._fits(d + 1) else None
@@ -205,7 +205,7 @@ class TrialRows:
         return np.concatenate([self._computed(part, t, t + 1)[:, 0] for part in parts])
 
     def zero(self, anchor: int) -> FloatArray | None:
-        """Return nothing, the mean of the tail; in tasks that end the end, whose value is 0."""
+        """Return None (the mean of the tail) or, in tasks that end, the terminal state."""
         return None if self.constant else np.zeros(self.p)
 
     @cached_property
@@ -243,7 +243,7 @@ class TrialRows:
         timestep = np.concatenate((even, early)).astype(np.int64)
         trial = np.arange(n) % m
         chosen = observations[trial, timestep][timestep < lengths[trial]]
-        # What occurs twice is kept once.
+        # Keep duplicates once.
         living = np.unique(chosen[np.isfinite(chosen).all(axis=1)], axis=0)
         if self._ended is None:
             return living
@@ -269,14 +269,14 @@ class TrialRows:
         return self._raw(slice(0, m), 0, self.t_max + 1), self.trials.all_lengths[:m]
 
     def occupancy(self, windows: IntArray, segments: Any) -> FloatArray:
-        """Return the share (n, M) of each window's samples that tells of each candidate."""
+        """Return the share (n, M) of each window's samples at each candidate."""
         found = self.samples_of(windows, segments)(self.candidates)
         return np.asarray(found / np.maximum(self._n_samples(windows), 1)[:, None])
 
     def samples_of(
         self, windows: IntArray, segments: Any, group: Any = None
     ) -> Callable[[NDArray[Any]], FloatArray]:
-        """Return the function that gives how many samples (n, m) tell of observations (m, k).
+        """Return the function that gives the number of samples (n, m) of observations (m, k).
 
         By the Christoffel function of each window; 0 where it is below ten. ``segments`` are
         factors, or the sparse system, of the trials to count.

@@ -1,12 +1,12 @@
-r"""Layers: the rows of a timestep, and the questions that algorithms ask of samples.
+r"""Layers: the rows of a timestep, and the interface of samples.
 
-A *layer* has one row for everything that a timestep tells apart: a counted state, a trial, a state
-of an exact chain. A row has features (f, 1), a weight n, a mean reward r, a mean duration τ, and a
-row-stochastic map P to the rows of the next timestep. Every sum of this package is a weighted sum
-over rows: equations of windows, targets of several steps, mean rewards, occupancies.
+A *layer* has one row for each counted state, trial, or state of an exact chain. A row has features
+(f, 1), a weight n, a mean reward r, a mean duration τ, and a row-stochastic map P to the rows of
+the next timestep. Every sum of this package is a weighted sum over rows: equations of windows,
+targets of several steps, mean rewards, occupancies.
 
-A terminal state is a row of zeros. A transition that was not recorded, or that an exploratory
-action made, has weight 0 and does not go on: its target is its own value.
+A terminal state is a row of zeros. A transition that was not recorded, or of an exploratory action,
+has weight 0 and does not go on: its target is its own value.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class Layer:
     """Rows of one timestep, or of several.
 
     ``features`` (m, p) are coordinates, the constant last, or sparse features without a constant.
-    ``goes_on`` (m,) tells where it is known what comes next. ``following`` (l, p) are the rows that
-    come next, and P (m, l) where rows lead; None is the identity.
+    ``goes_on`` (m,) says which rows have a known successor. ``following`` (l, p) are the next rows,
+    and P (m, l) the transition probabilities; None is the identity.
     """
 
     features: Any
@@ -52,9 +52,8 @@ class Layer:
 class Coordinates:
     """Coordinates f @ turn, or f * turn, of features f (d,), in which equations are solved.
 
-    ``sizes`` (d,) are root mean squares of features: how far a value is open is judged on features
-    of size 1. Of weights that the samples leave open, the smallest by ``metric`` are taken, or the
-    smallest in coordinates.
+    ``sizes`` (d,) are root mean squares of features: open shares refer to features of size 1.
+    Weights that the samples leave open are the smallest by ``metric``, or in coordinates.
     """
 
     turn: FloatArray
@@ -68,7 +67,7 @@ class Coordinates:
         keep = singular > rcond * singular[0]
         turn = np.asarray(Vt[keep].T / singular[keep])
         sizes = np.sqrt((features**2).sum(axis=0) / max(len(features), 1))
-        # Features that are next to nothing, such as bumps far from all that was seen, count as 0.
+        # Tiny features, such as bumps far from all samples, count as 0.
         return cls(turn, np.where(sizes > 1e-100, sizes, 1.0), turn)
 
     def of(self, features: FloatArray, constant: float) -> FloatArray:
@@ -77,13 +76,13 @@ class Coordinates:
         return np.concatenate((turned, np.full((*turned.shape[:-1], 1), constant)), axis=-1)
 
     def of_features(self, weights: FloatArray) -> FloatArray:
-        """Return weights of features and offset (d + 1, q) from those of coordinates (r + 1, q)."""
+        """Return weights of features and offset (d + 1, q), given those of coordinates."""
         inner = weights[:-1]
         inner = self.turn[:, None] * inner if self.turn.ndim == 1 else self.turn @ inner
         return np.vstack((inner, weights[-1:]))
 
     def scaled(self, weights: FloatArray) -> FloatArray:
-        """Return the same for features of size 1."""
+        """Return the weights for features of size 1."""
         return np.asarray(self.of_features(weights) * np.append(self.sizes, 1.0)[:, None])
 
 
@@ -109,7 +108,7 @@ class Samples(Protocol):
     def layers(self, start: int, stop: int, groups: Any = None) -> Iterator[Layer]:
         """Yield the timesteps before stop, down to start: every place or trial is a row.
 
-        Places come once for each group that is given; trials are always all.
+        Places are repeated for each given group; trials are always all.
         """
 
     def groups(self, n: int) -> list[Any]:

@@ -2,20 +2,19 @@ r"""Systems of transition counts over many states, solved by elimination or by i
 
 All are A = D - N with D > 0 diagonal and N ≥ 0, and A is diagonally dominant.
 
-Where transitions are local, as on lines and grids, elimination fills in little, and the reverse
-Cuthill-McKee ordering shows it beforehand. Where they are not local, as in random graphs,
-elimination would take all memory. But such chains forget where they were, so that minimal residuals
-(GMRES) converge at once, after sweeps of symmetric Gauss-Seidel, :math:`(D - L) D^{-1} (D - U)` for
-N = L + U.
+Elimination fills in little if transitions are local, as on lines and grids; the reverse
+Cuthill-McKee ordering shows this beforehand. For random graphs elimination would take all memory.
+But such chains mix fast, so minimal residuals (GMRES) converge at once, after sweeps of symmetric
+Gauss-Seidel, :math:`(D - L) D^{-1} (D - U)` for N = L + U.
 
-A small residual alone proves nothing: two parts of a chain that are hardly linked leave no trace
-in it. But with any z, however found,
+A small residual alone does not bound the error: a weak link between two parts of a chain does not
+show in it. But any z with
 
 .. math:: z ≥ 0, \quad D^{-1} A z ≥ (1 - δ) 1, \; δ < 1
           \quad⟹\quad |x - A^{-1} b| ≤ \frac{z}{1 - δ} \max |D^{-1} (b - A x)|,
 
-since such an A has no negative entries in its inverse. z is how many steps are expected until the
-states are left. A z that misses a slow part does not fulfil the inequality.
+bounds it, since the inverse of such an A is nonnegative. z is the expected number of steps until
+the states are left. A z that misses a slow part violates the inequality.
 """
 
 from __future__ import annotations
@@ -29,29 +28,29 @@ from scipy import sparse
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import EvaluationError
 
-# Up to so many states factors fit, however they fill in.
+# Up to this many states, factors fit into memory with any fill-in.
 _MOST_FACTORED = 3_000
 
-# Transitions are local if a pivot changes no more rows than so many times √n, as on planes: then
-# elimination comes before iterations. After them it comes if it takes no more multiplications than
-# these, by a bound that factors of most graphs are far below.
+# Transitions are local if a pivot changes at most this many times √n rows, as on planes: then
+# elimination comes first. Otherwise it follows iterations that fail, if at most this many
+# multiplications bound its work.
 _LOCAL = 5.0
 _MOST_WORK = 5e12
 
 # States of more neighbors than this times the root of their number are eliminated last.
 _HUB = 10.0
 
-# Runs of GMRES go on until the residual is rounding, or does not become half as large.
+# GMRES restarts until the residual is rounding, or a run does not halve it.
 _DIRECTIONS, _CYCLES, _RUNS, _REDUCTION = 60, 2, 8, 1e-10
 _EPSILON = float(np.finfo(np.float64).eps)
 
-# A vector of steps need not be nearer than this.
+# Relative accuracy of the vector of expected steps.
 _CRUDE = 0.05
 
-# Of a solution, relative to its largest entry.
+# Accuracy of a solution, relative to its largest entry.
 _MAX_ERROR = 1e-9
 
-# Probabilities that add up to 1 but for this much leave nothing open.
+# Probabilities that add up to 1 within this leave nothing open.
 _ROUNDING = 1e-12
 
 
@@ -72,8 +71,7 @@ class DominantSolver:
     def solve(self, right: FloatArray) -> FloatArray:
         """Return the solution for right-hand sides (n,) or (n, m).
 
-        Raises `EvaluationError` if elimination would fill in and iterations do not converge, and
-        RuntimeError if a factor is singular.
+        Raises `EvaluationError` if neither method works, and RuntimeError if a factor is singular.
         """
         if self._iterates:
             found = [self._iterated(b) for b in right.reshape(len(right), -1).T / self._diagonal]
@@ -100,7 +98,7 @@ class DominantSolver:
         """A sweep forwards and one backwards, as an operator."""
         from scipy.sparse.linalg import LinearOperator, splu
 
-        # Nothing fills in, and panels of several columns would only take time.
+        # There is no fill-in, so panels of several columns would only take time.
         options: Any = {"permc_spec": "NATURAL", "diag_pivot_thresh": 0.0, "panel_size": 1}
         lower, upper = (
             splu(sparse.csc_array(part), **options, options={"SymmetricMode": True})
@@ -118,14 +116,14 @@ class DominantSolver:
 
     @cached_property
     def _steps(self) -> float | None:
-        """A bound of A⁻¹ D 1: the most steps that are expected until the states are left."""
+        """A bound of A⁻¹ D 1, the expected number of steps until the states are left."""
         one = np.ones(len(self._diagonal))
         z, residual = self._proposal(one, _CRUDE)
         delta = float(self._uncertain(one, z, residual).max())
         return float(z.max()) / (1.0 - delta) if z.min() >= 0.0 and delta < 0.5 else None
 
     def _proposal(self, b: FloatArray, enough: float) -> tuple[FloatArray, FloatArray]:
-        """Return x and b - D⁻¹ A x, made as small as rounding lets it, or as is enough."""
+        """Return x and b - D⁻¹ A x, which is rounding, or small enough."""
         from scipy.sparse.linalg import gmres
 
         x, residual = np.zeros_like(b), b
@@ -143,17 +141,18 @@ class DominantSolver:
         return x, residual
 
     def _uncertain(self, b: FloatArray, x: FloatArray, residual: FloatArray) -> FloatArray:
-        """Return the residual (n,), with what rounding may have hidden of it."""
-        # The diagonal is 1, so that these are the terms |b| + |A| |x|, of k each.
+        """Return the residual (n,) plus a bound of its rounding error."""
+        # The diagonal is 1, so this is the sum of k terms, |b| + |A| |x|.
         terms = np.abs(b) + 2.0 * np.abs(x) - self._A @ np.abs(x)
         k = np.diff(self._A.indptr)
-        return np.abs(residual) + _EPSILON * (1.0 + 0.5 * np.sqrt(k)) * terms
+        return np.asarray(np.abs(residual) + _EPSILON * (1.0 + 0.5 * np.sqrt(k)) * terms)
 
 
 def elimination_work(system: sparse.csc_array) -> float:
     """Bound the multiplications of an elimination: Σ (rows that a pivot changes)².
 
-    By the reverse Cuthill-McKee ordering, but for hubs: there a row changes from its first entry.
+    The ordering is reverse Cuthill-McKee, except for hubs, whose rows change from their first
+    entry.
     """
     from scipy.sparse.csgraph import reverse_cuthill_mckee  # takes long to import
 
@@ -174,9 +173,9 @@ def elimination_work(system: sparse.csc_array) -> float:
 class SumsUntil:
     """Sums along the transitions of a chain until ``main`` is met.
 
-    Transitions (S, S) are frequencies, or better numbers, since these are exact. What they lack of
-    visits (S,), by default 1, leads to where nothing is known. ``states`` (k,) are those from which
-    transitions lead to ``main``, itself left out.
+    Transitions (S, S) are frequencies or, exactly, counts. Rows sum to visits (S,), by default 1;
+    the missing part leads to unknown states. ``states`` (k,) are the states, without ``main``, from
+    which transitions lead to ``main``.
     """
 
     def __init__(
@@ -198,10 +197,10 @@ class SumsUntil:
         return DominantSolver(sparse.csc_array(sparse.diags_array(self._told) - self._within))
 
     def of(self, x: FloatArray) -> FloatArray:
-        """Return sums of what each visit gives, of x (k,) or (k, m) by state.
+        """Return sums of x (k,) or (k, m), added at each visit of a state.
 
         They are h with (D - N) h = D x, where D counts the transitions whose end has a sum. Raises
-        `EvaluationError` if rounding hides how ``main`` is met, or factors would take all memory.
+        `EvaluationError` if ``main`` is too rare for rounding, or factors exceed memory.
         """
         if not self.states.size:
             return np.zeros(x.shape)
@@ -215,7 +214,7 @@ class SumsUntil:
 
     @property
     def open_share(self) -> FloatArray:
-        """The probability of getting to where there is no sum before ``main``, shape (S,)."""
+        """The probability of reaching a state without a sum before ``main``, shape (S,)."""
         share = np.ones(self._n_states)
         share[self._main] = share[self.states] = 0.0
         told, visits = self._told, self._visits

@@ -23,7 +23,7 @@ class Neighborhood:
     window : tuple of int
         Timesteps (start, stop) whose samples it is fitted to.
     reference : int
-        Its reference state, an index into the candidate states; -1 where it has none.
+        An index into the candidate states; -1 for none.
     weights : ndarray, shape (d,)
     offset : float
     occupancy : ndarray, shape (M,)
@@ -31,7 +31,7 @@ class Neighborhood:
     n_samples : int
         Transitions in the window.
     rank : int
-        Numerical rank of Z^{†/2} X, of linked ones with the intercept.
+        Numerical rank of Z^{†/2} X, with the intercept in linked systems.
     condition : float
         Ratio of its largest to its smallest singular value kept.
 
@@ -79,8 +79,8 @@ class System:
     sizes : ndarray, shape (d,)
         Root mean squares of features, none 0.
     open_directions : tuple of ndarray, shape (d + 1, q)
-        Of each neighborhood, directions of (weights, offset) that the samples leave open, for
-        features of size 1; empty where that was not kept track of.
+        For each neighborhood, directions of (weights, offset) that the samples leave open, for
+        features of size 1; empty if not computed.
 
     Examples
     --------
@@ -169,7 +169,7 @@ class System:
         return np.asarray(linear + self.offsets[neighborhood])
 
     def open_share(self, features: FloatArray, neighborhood: IntArray) -> FloatArray:
-        """How much of values the samples leave open, from 0 to 1, shape (m,).
+        """Share of each value that the samples leave open, from 0 to 1, shape (m,).
 
         Parameters
         ----------

@@ -7,11 +7,10 @@ Every distance here is a function ``squared(anchor, start, stop)``, with which
 - optimal transport, the smallest mean cost of moving p onto q, squared;
 - maximum mean discrepancy, ‖μ_p - μ_q‖² in the kernel's space (eq. ``mean_embedding``).
 
-The fourth is the paper's estimator of the squared MMD, in linear time, from trials in pairs
-(eq. ``mmd_squared_linear``): with disjoint pairs (x, y) of trials, the mean over pairs of
-k(x_a, y_a) + k(x_t, y_t) - k(x_a, y_t) - k(y_a, x_t). It is unbiased, and may be negative. Of
-trials that were cut short, the longest are paired with each other, and timestep t is compared by
-the pairs that both have it.
+The fourth is the paper's estimator of the squared MMD, in linear time, from trials in pairs (eq.
+``mmd_squared_linear``): with disjoint pairs (x, y) of trials, the mean over pairs of k(x_a, y_a) +
+k(x_t, y_t) - k(x_a, y_t) - k(y_a, x_t). It is unbiased, and may be negative. Trials are paired by
+length, and timestep t uses the pairs in which both trials have it.
 """
 
 from __future__ import annotations
@@ -70,13 +69,13 @@ class MMD:
             )
 
 
-# Larger tables of the kernel between states than this squared do not fit.
+# Largest number of states of a kernel table: larger ones do not fit into memory.
 _MOST_OF_GRAM = 10_000
 
-# A table of the kernel between more states than this takes longer than what it saves.
+# Largest number of states for which a kernel table saves time.
 _MOST_TABULATED = 4000
 
-# Features of single trials are compared up to so many numbers.
+# Largest number of feature values of single trials.
 _MOST_NUMBERS = 2**22
 
 
@@ -86,7 +85,7 @@ def total_variation(visits: sparse.csr_array, n_at: FloatArray | IntArray) -> Sq
 
     def squared(anchor: int, start: int, stop: int) -> FloatArray:
         here, there = visits[[anchor]], visits[start:stop]
-        # As many trials there as here, where some were cut short in between.
+        # Scale to the same number of trials: some were cut short in between.
         scale = n_at[anchor] / n_at[start:stop]
         anchor_share[here.indices] = here.data
         seen = there.data * np.repeat(scale, np.diff(there.indptr))
@@ -103,9 +102,9 @@ def mean_discrepancy(
 ) -> SquaredDistance:
     """Return the squared MMD between rows of distributions (t_max + 1, S), by k(s, s') (S, S).
 
-    Of frequencies over ``n_trials``, the pairs of a trial with itself are left out of the two
-    within-timestep means, which makes them unbiased. The cross mean keeps its n pairs within a
-    trial among n², a bias of order 1/n.
+    For frequencies over ``n_trials``, the two within-timestep means leave out pairs of a trial with
+    itself, so they are unbiased. The cross mean keeps its n pairs within a trial among n², a bias
+    of order 1/n.
     """
     embedding = distributions @ gram
     norm = np.einsum("ts,ts->t", embedding, distributions)
@@ -124,8 +123,8 @@ def mean_discrepancy(
 def optimal_transport(distributions: FloatArray, cost: FloatArray) -> SquaredDistance:
     """Return squared optimal-transport distances between rows of distributions (t_max + 1, S).
 
-    The cost (S, S) is a (pseudo-)metric between states. It satisfies the triangle inequality, so
-    that mass that both distributions share stays where it is, and only the rest is transported.
+    The cost (S, S) is a (pseudo-)metric. By the triangle inequality, common mass stays in place,
+    and only the rest is transported.
     """
     # POT imports every array framework it can find unless told not to.
     for backend in ("TORCH", "JAX", "CUPY", "TENSORFLOW"):
@@ -162,10 +161,9 @@ def paired_discrepancy(
 ) -> SquaredDistance:
     """Return the linear-time squared MMD between timesteps, from trials in pairs.
 
-    ``seen`` (m, t_max + 1, ...) is what the kernel takes of trials with so many timesteps
-    ``lengths`` (m,), anything after these. The kernel is between corresponding observations of two
-    arrays (p, n, ...), shape (p, n). Timesteps that no pair has count like the last one that a pair
-    has.
+    ``seen`` (m, t_max + 1, ...) are the kernel's arguments, valid for the first ``lengths`` (m,)
+    timesteps. The kernel compares corresponding observations of two arrays (p, n, ...) and returns
+    (p, n). Timesteps without a pair get the distance of the last one with a pair.
     """
     order = np.argsort(-lengths, kind="stable")
     n_pairs = len(order) // 2
@@ -200,8 +198,8 @@ def sampled_distance(
     """Return the squared distance between timesteps of `CountRows` or `TrialRows`.
 
     ``"ot"`` moves mass at the Euclidean distance between features. ``"mmd"`` is the linear MMD, or
-    the total variation of counts without stored trials. Vector observations have the linear MMD
-    only. Raises `InvalidInputError` if the samples have no such distance.
+    the total variation for counts without stored trials. Vector observations need the linear MMD.
+    Raises `InvalidInputError` if the samples have no such distance.
     """
     if distance == "mmd" and not falls_back(observed):
         return _linear_mmd(observed.default_kernel, observed)

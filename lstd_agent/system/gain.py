@@ -5,14 +5,14 @@ The tail is the second half of all timesteps. Its rows
 
 .. math:: r \approx (f - f')^T w + g \tau,
 
-projected on :math:`\tilde f`. A period of the chain does not bias such a g, nor does what is left
-of a transient, if features can represent the values.
+projected on :math:`\tilde f`. Neither a period nor a remaining transient biases this g, if features
+can represent the values.
 
-:math:`g = \sum_i \alpha_i r_i` is linear in the rewards. Therefore :math:`1 / \sum \alpha_i^2` is
-the number of samples whose mean would be as noisy: the *effective number of samples* (with
-durations in units of their mean). If it is a small share of the tail's samples, a few rows decide
-the gain, and it may be anything. Then all timesteps are asked. If these do not determine the gain
-either, the mean reward of the tail remains, with a warning.
+:math:`g = \sum_i \alpha_i r_i` is linear in the rewards. A mean of :math:`1 / \sum \alpha_i^2`
+samples is as noisy: this is the *effective number of samples* (with durations in units of their
+mean). If it is a small share of the tail's samples, a few rows decide the gain. Then the rows of
+all timesteps are used. If these do not determine the gain either, the gain is the tail's mean
+reward, with a warning.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from lstd_agent.system.minimizer import minimize
 from lstd_agent.trials.spaces import MAX_REWARD
 
 LEAST_SHARE = 0.2
-"""A gain by a smaller share of the samples asked is not believed."""
+"""A gain with a smaller effective share of the samples is rejected."""
 
-# The gain is open if it is a larger part of a direction that the samples leave open.
+# The gain is open if it has a larger part in a direction that the samples leave open.
 _OPEN = 1e-6
 
 GainRows = Literal["tail", "all", "mean"]
@@ -41,9 +41,9 @@ class Gain(NamedTuple):
     r"""A gain, reward per unit of time, and how it was found.
 
     It is given, or by least squares of the rows of the tail, or of all timesteps, or the tail's
-    mean reward. ``share`` is the effective number of samples as a share of all samples asked.
-    ``settled`` (p,) are mean features in the long run, :math:`\sum_i \alpha_i \tilde f_i`, where
-    rows determine the gain. The tail's mean differs where some trials have not left the start.
+    mean reward. ``share`` is the effective share of these samples. ``settled`` (p,) are mean
+    features in the long run, :math:`\sum_i \alpha_i \tilde f_i`, if rows determine the gain. The
+    tail's mean is another if some trials have not left the start.
     """
 
     value: float
@@ -55,7 +55,7 @@ class Gain(NamedTuple):
 def estimate_gain(source: Samples, segments: Segments, rows: GainRows | None = None) -> Gain:
     """Return the gain by given rows, or by the first that determine it: tail, all, mean.
 
-    An exact source takes the tail: nothing there is noise.
+    An exact source, without noise, takes the tail.
     """
     T, is_exact = source.t_max, source.n_trials == 0
     share = 0.0
@@ -82,15 +82,15 @@ def _solved(source: Samples, rows: Factor, name: Literal["tail", "all"]) -> Gain
     """Return the gain by some rows."""
     equations = rows.reduced(rows.p, source.rcond)
     B = equations.B.copy()
-    # The constant, which cancels, makes room for the gain of a step of mean duration.
+    # f - f' has no constant: its column holds the gain of a step of mean duration.
     duration = float(rows.sums[-1] / rows.n) if rows.n and rows.sums[-1] else 1.0
     B[:, -1] = equations.c[:, 1] / duration
-    # Features in place of rewards have their own mean in the long run for a gain.
+    # With features in place of rewards, the gain is their mean in the long run.
     c = np.hstack((equations.c[:, :1], equations.A))
     found = minimize(equations._replace(B=B, c=c), source.rcond)
     is_open = rows.n == 0.0 or found.spread[-1] == 0.0
     if is_open or np.linalg.norm(found.null[-1]) > _OPEN:
-        return Gain(0.0, name, 0.0)  # the smallest solution has a small spread, and is any number
+        return Gain(0.0, name, 0.0)  # any gain solves the equations
     share = 1.0 / found.spread[-1] ** 2 / rows.n
     settled = found.weights[-1, 1:]
     if source.constant:

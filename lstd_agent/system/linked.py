@@ -1,10 +1,10 @@
 r"""Linked calibration: the system solved backwards in time (Algorithm ``training_nbwpval``).
 
-The last neighborhood is fitted to all its timesteps. Its offset makes the value 0 where
-`lstd_agent.rows.layers.Samples.zero` says. Every earlier one is fitted with an intercept. Where the
-successor of a sample falls into the next neighborhood, the successor's value is a number, by the
-next approximator. With :math:`\tilde f = (f, 1)`, neighborhood k solves X_k w = y_k in the
-Z†-seminorm of Thm ``epb_minimizer``, with
+The last neighborhood is fitted to all its timesteps. Its offset gives the features
+`lstd_agent.rows.layers.Samples.zero` the value 0. Every earlier one is fitted with an intercept. If
+a successor belongs to the next neighborhood, the next approximator gives its value. With
+:math:`\tilde f = (f, 1)`, neighborhood k solves X_k w = y_k in the Z†-seminorm of Thm
+``epb_minimizer``, with
 
 .. math::
 
@@ -13,12 +13,12 @@ Z†-seminorm of Thm ``epb_minimizer``, with
     y_k = \sum_{t \in k} \tilde f(s_t)
           \left(r_t - g\tau_t + [t+1 \notin k]\, v_{k+1}(s_{t+1})\right).
 
-One neighborhood is average-reward LSTD over all timesteps; one a timestep is fitted policy
-evaluation backwards in time. Neighborhoods need not share states.
+A single neighborhood is average-reward LSTD over all timesteps; one for each timestep is fitted
+policy evaluation backwards in time. Neighborhoods need not share states.
 
-**What the samples leave open.** Some directions U of the weights change no equation of a window.
-They are carried backwards in time as further columns beside the value, since they change the values
-at the boundary of the window before. The value of x is determined if (f(x), 1) U is 0.
+**What the samples leave open.** Some directions U of the weights change no equation of a window,
+but change values at the boundary of the window before. So U is carried backwards in time, as
+columns beside the value. The value of x is determined if (f(x), 1) U is 0.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from lstd_agent.rows.factors import Factor, Segments
 from lstd_agent.rows.layers import Coordinates, Samples
 from lstd_agent.system.minimizer import Minimizer, minimize
 
-# Open directions that are smaller than this, beside features of size 1, change nothing.
+# Smaller open directions, for features of size 1, do not matter.
 OPEN = 1e-8
 
 
 class Solved(NamedTuple):
     """A solved window.
 
-    ``columns`` (p, 1 + q) are weights of coordinates and the offset: of the value, then of q open
+    ``columns`` (p, 1 + q) are weights of coordinates and the offset: first the value, then q open
     directions.
     """
 
@@ -51,7 +51,7 @@ class Solved(NamedTuple):
 
 
 class Equations(Protocol):
-    """Equations of the windows of R subsets of the trials, asked for backwards in time."""
+    """Equations of the windows of R subsets of the trials, computed backwards in time."""
 
     def window(self, start: int, stop: int) -> list[Factor]:
         """Return the factor of each subset; numbers are R values, then open directions."""
@@ -87,8 +87,8 @@ def solve_linked(
 ) -> list[list[Solved]]:
     """Return the windows of R linked systems, in order of time.
 
-    ``zeros`` (R, p) are features whose value is 0. With ``directions``, what the samples of the
-    first subset leave open is kept track of.
+    ``zeros`` (R, p) are features whose value is 0. With ``directions``, the first subset's open
+    directions are computed.
     """
     n, d = len(zeros), source.p - 1
     found: list[list[Solved]] = [[] for _ in range(n)]
@@ -106,7 +106,7 @@ def solve_linked(
             columns = np.hstack((columns, opened(solved[0], source.coordinates)))
         if is_last or not source.constant:
             owner = np.arange(columns.shape[1])
-            at_zero = zeros[np.where(owner < n, owner, 0), :d]  # open directions are the first's
+            at_zero = zeros[np.where(owner < n, owner, 0), :d]  # they are the first's
             columns = np.vstack((columns, -np.einsum("dq,qd->q", columns, at_zero)))
         columns = equations.close(columns)
         for j, (each, factor) in enumerate(zip(solved, factors, strict=True)):
@@ -118,7 +118,7 @@ def solve_linked(
 def solve_window(
     source: Samples, factor: Factor, sides: list[int], is_last: bool, directions: bool = True
 ) -> Minimizer:
-    """Return the minimizer of a window for some columns of numbers; the last has no constant."""
+    """Return the minimizer of a window for columns of numbers; the last window has no constant."""
     size = source.p - 1 if is_last or not source.constant else source.p
     equations = factor.reduced(size, source.rcond)
     equations = equations._replace(c=equations.c[:, sides])
@@ -126,7 +126,7 @@ def solve_window(
 
 
 def solve_alone(source: Samples, window: Factor, gain: float) -> Minimizer:
-    """Return the minimizer of a window's single steps, whose next features are all unknown."""
+    """Return the minimizer of a window's single steps, with all next values unknown."""
     equations = window.reduced(window.p - 1, source.rcond)
     above = equations.c[:, :1] - gain * equations.c[:, 1:2]
     return minimize(equations._replace(c=above), source.rcond, source.coordinates.metric)
@@ -154,8 +154,8 @@ def compressed(
 ) -> tuple[FloatArray, FloatArray]:
     """Return fewer columns, and the matrix (before, after) that makes them.
 
-    The first ``n_values`` stay. Of the open ones after them those remain that matter to the
-    window's own weights and, where given, to numbers (m, before) in targets. None is longer than 1.
+    The first ``n_values`` stay. Of the open ones after them, those stay that change the window's
+    weights or the given numbers (m, before) in targets. None is longer than 1.
     """
     both = coordinates.scaled(columns[:, n_values:])
     if numbers is not None:

@@ -38,11 +38,11 @@ from lstd_agent.rows.factors import Reduced
 
 DEFAULT_RCOND = 1e-10
 
-# B is a difference from A: what is smaller beside the size of A is rounding.
+# B is a difference from A: smaller numbers, relative to the size of A, are rounding.
 _ROUNDING = 1e-14
 
-# Singular values of B that are smaller beside the largest count as 0. What changes slowly is small
-# there and is no rounding, so that this is not the cutoff of A.
+# Singular values of B below this, relative to the largest, count as 0. Slow changes are small in B
+# without being rounding, so this cutoff is not A's.
 _DIFFERENCES = 1e-10
 
 
@@ -51,8 +51,8 @@ class Minimizer(NamedTuple):
 
     ``rank`` is the numerical rank of Lᵀ B, and ``condition`` the ratio of the largest to the
     smallest singular value kept, 1 where the rank is 0. ``null`` (d, d - rank) is an orthonormal
-    basis of what the equations leave open. ``spread`` (d,) is the norm of each weight as a function
-    of the root-weighted numbers.
+    basis of the open directions. ``spread`` (d,) is the norm of each weight as a function of the
+    root-weighted numbers.
     """
 
     weights: FloatArray
@@ -78,9 +78,9 @@ def minimize(
 ) -> Minimizer:
     """Return the minimizer of the projected Bellman error.
 
-    Of all minimizers, the smallest w is taken, or given a metric (k, r) the one with the smallest
-    ``metric @ w[:r]``. ``rcond`` is the cutoff of the size of A. The cutoff of B is at most 1e-10.
-    Without ``directions``, ``null`` and ``spread`` may be empty.
+    It has the smallest w or, given a metric (k, r), the smallest ``metric @ w[:r]``. ``rcond`` is
+    the cutoff of A; B has a cutoff of at most 1e-10. Without ``directions``, ``null`` and
+    ``spread`` may be empty.
     """
     B, c, d = equations.B, equations.c, equations.B.shape[1]
     cutoff = min(rcond, _DIFFERENCES)

@@ -1,18 +1,18 @@
 r"""The backup ``"model"``: values by one transition matrix of all timesteps.
 
-The transitions of a stationary policy do not depend on time, so that the counts of all timesteps
-may be pooled into one :math:`\hat P` and :math:`\hat r`. Their values,
+The transitions of a stationary policy do not depend on time. So the counts of all timesteps are
+pooled into one :math:`\hat P` and :math:`\hat r`. Their values,
 
 .. math:: \hat v(s) = \hat r(s) - g \hat\tau(s) + \sum_{s'} \hat P(s, s') \hat v(s'), \quad
           \hat v(s_0) = 0,
 
 are expected excess rewards until the main reference state s₀ (or the end of the task) is met. The
-equation of s₀ itself is left out: it would tell the gain, and a gain is given. This takes
-observations to be Markov states.
+equation of s₀, which would determine the gain, is left out: the gain is given. Observations must be
+Markov states.
 
 States from which :math:`\hat P` does not lead to s₀ have no value. Transitions to them are left out
-of the mean over the others. How much that might matter is :math:`h(s)`, the probability of getting
-to one of them before s₀.
+of the mean over the others. The possible effect is :math:`h(s)`, the probability of reaching one of
+them before s₀.
 
 Every neighborhood k has a weighted least-squares fit of the values in the features
 :math:`\tilde f = (f, 1)`:
@@ -20,12 +20,11 @@ Every neighborhood k has a weighted least-squares fit of the values in the featu
 .. math:: w_k = \arg\min_w \sum_{t \in k} \frac{1}{\varepsilon_t}
           \sum_s \hat p_t(s) \left(\hat v(s) - \tilde f(s)^T w\right)^2 .
 
-The first neighborhood, whose fit holds the values of the starts, counts all visits alike,
-:math:`\varepsilon_t = 1`. The others are fitted so, too, and then once more, with the root mean
-square error of the first fit at timestep t for :math:`\varepsilon_t`. That is a step of iteratively
-reweighted least squares towards the least *sum of roots* (eq. ``tot_rooterr``). The least sum of
-squares would spoil hundreds of settled timesteps for a few visits to states that the features
-cannot represent.
+The first neighborhood, which holds the starts, weights all visits equally, :math:`\varepsilon_t =
+1`. The others are first fitted in the same way. In a second fit, :math:`\varepsilon_t` is the root
+mean square error of the first at timestep t: a step of iteratively reweighted least squares towards
+the least *sum of roots* (eq. ``tot_rooterr``). The least sum of squares would spoil hundreds of
+settled timesteps for a few visits to states that the features cannot represent.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ from lstd_agent.system.absorption import SumsUntil
 from lstd_agent.system.linked import Solved
 from lstd_agent.system.minimizer import minimize
 
-# A timestep with a smaller root mean square error, relative to the mean, weighs no more for it.
+# Smallest root mean square error, relative to the mean, that weights a timestep.
 _FLOOR = 1e-3
 
 NOT_COUNTED = (
@@ -52,7 +51,7 @@ NOT_COUNTED = (
 
 
 class PooledModel(NamedTuple):
-    """Values (S,) by pooled transitions, 0 where nothing determines them.
+    """Values (S,) by pooled transitions, 0 if not determined.
 
     ``open_share`` (S,) is h, the part of each value that is not determined: from 0 to 1.
     """
@@ -62,10 +61,7 @@ class PooledModel(NamedTuple):
 
 
 def pooled_model(source: Any, gain: float, main: int) -> PooledModel:
-    """Solve the chain of all transitions of `CountRows`, with value 0 at a state.
-
-    That is the main reference state, or the terminal one.
-    """
+    """Solve the chain of all transitions of `CountRows`, with value 0 in state ``main``."""
     visits, rewards, durations = source.pooled()
     until, values = SumsUntil(source.transitions(), main, visits), np.zeros(len(visits))
     values[until.states] = until.of((rewards - gain * durations)[until.states])
@@ -73,10 +69,10 @@ def pooled_model(source: Any, gain: float, main: int) -> PooledModel:
 
 
 def check_model(backup: Any, calibration: str) -> None:
-    """Raise if values that need no reference states are to have them."""
+    """Raise if the pooled model is asked for reference states, which it does not need."""
     if backup == "model" and calibration == "references":
         raise InvalidInputError(
-            "backup='model' ties values together by itself, and has no use for "
+            "backup='model' needs no reference states, so it cannot have "
             "calibration='references': leave one of the two out"
         )
 
@@ -84,9 +80,9 @@ def check_model(backup: Any, calibration: str) -> None:
 def solve_model(source: Any, windows: IntArray, model: PooledModel) -> list[Solved]:
     """Fit all neighborhoods to the values of the pooled model.
 
-    They have no open directions: `PooledModel.open_share` tells what is open.
+    They have no open directions; see `PooledModel.open_share`.
     """
-    known = model.open_share < 1.0  # states without a value play no part
+    known = model.open_share < 1.0  # leave out states without a value
     occupancy = np.where(known, source.occupancy(windows), 0.0)
     n_samples = [int(source.visits[a:b].sum()) for a, b in windows.tolist()]
     solved = [

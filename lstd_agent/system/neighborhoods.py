@@ -1,12 +1,13 @@
 r"""Anchors and timestep neighborhoods (Def ``neighborhood``).
 
-Algorithm ``approx_anchor`` is `AnchorSearch`. Of Algorithm ``identify_anchor``, `find_anchors` is
-the first half; the second, reference states and merging, is in `lstd_agent.system.references`.
+Algorithm ``approx_anchor`` is `AnchorSearch`. `find_anchors` is the first half of Algorithm
+``identify_anchor``; the second half, reference states and merging, is in
+`lstd_agent.system.references`.
 
 A neighborhood is a run of consecutive timesteps that share one approximator; its first timestep is
 its anchor. For a tolerance Δ, timestep t becomes the next anchor if the running average of the
-*squared* distances between the last anchor's state distribution and those of its neighbors so far,
-t included, exceeds Δ². The tolerance starts small and doubles until there are no more anchors than
+*squared* distances between the state distributions of the last anchor and of the timesteps after
+it, up to t, exceeds Δ². The tolerance starts small and doubles until there are no more anchors than
 wanted.
 """
 
@@ -42,14 +43,13 @@ class AnchorSearch:
     ) -> None:
         self._squared_distance = squared_distance
         self._t_max = t_max if latest is None else min(t_max, latest)
-        # Distances from an anchor to the timesteps after it, as far as they were needed.
+        # Distances from an anchor to the timesteps after it, as far as computed.
         self._rows: dict[int, FloatArray] = {}
 
     def anchors(self, tolerance: float, at_most: int) -> IntArray:
         """Return the anchors for one tolerance Δ (the algorithm's inner loop).
 
-        Stops at the first anchor beyond ``at_most``, so that tolerances that are far too small
-        cost little.
+        Stops at the first anchor beyond ``at_most``, since a tiny tolerance would give too many.
         """
         found = [0]
         while (following := self._next_anchor(found[-1], tolerance**2)) is not None:
@@ -127,9 +127,9 @@ def find_anchors(
 
 
 def only_anchors(n_anchors: int | None, t_max: int) -> IntArray | None:
-    """Return the anchors where the wanted number leaves no choice, whatever the distances.
+    """Return the anchors if the wanted number alone determines them, else None.
 
-    None, or as many as there are timesteps, is one for each of them (stepwise).
+    None, or the number of timesteps, gives an anchor at each timestep (stepwise).
     """
     if n_anchors is None or n_anchors > t_max:
         return np.arange(t_max + 1)
@@ -142,7 +142,7 @@ def check_n_anchors(n_anchors: int | None) -> int | None:
 
 
 def check_anchors(anchors: object, t_max: int) -> IntArray:
-    """Validate anchors given outright: integers from 0, ascending, at most ``t_max``."""
+    """Validate given anchors: integers from 0, ascending, at most ``t_max``."""
     array = np.asarray(anchors)
     is_run = array.ndim == 1 and array.size > 0 and np.issubdtype(array.dtype, np.integer)
     if not is_run or array[0] != 0 or (np.diff(array) <= 0).any() or array[-1] > t_max:
@@ -156,9 +156,8 @@ def check_anchors(anchors: object, t_max: int) -> IntArray:
 def neighborhood_windows(anchors: IntArray, t_max: int, tail: TailName) -> IntArray:
     """Return the timesteps each neighborhood averages over, shape (n, 2), stop exclusive.
 
-    The last averages all its timesteps up to t_max (``"window"``); or their second half, by when
-    the chain has settled; or, of exact chains alone, the limit p*, for which timestep t_max + 1
-    stands (``"stationary"``).
+    The last averages all its timesteps up to t_max (``"window"``), or their second half
+    (``"settled"``), or for exact chains p*, stored as timestep t_max + 1 (``"stationary"``).
     """
     windows = np.stack((anchors, np.append(anchors[1:], t_max + 1)), axis=1)
     if tail == "settled":

@@ -1,15 +1,15 @@
 """Reference states and merging (section ``sref_offset``, Algorithm ``identify_sref``).
 
-Each approximator knows the bias up to its own offset; states that two neighborhoods share tie
-their offsets together. The *main* reference state is the most common one among all neighborhood
-supports. Neighborhoods without it get *auxiliary* reference states: again the most common among
-those still without, but contained in the support of one that has its reference. Neighborhoods that
-no shared state reaches are merged into their nearest one.
+Each approximator estimates the bias up to an offset. States that two neighborhoods share determine
+the difference of their offsets. The *main* reference state is the most common one among all
+neighborhood supports. Neighborhoods without it get *auxiliary* reference states: the most common
+state among these neighborhoods that is also in the support of a neighborhood with a reference.
+Neighborhoods without such a state are merged into the nearest one.
 
 Among equally common states the paper takes one of the earliest neighborhood (rule
-``"most_common"``; the lowest such state here). That is often a rarely visited state, whose noisy
-estimate then shifts every other. Rule ``"occupancy"`` takes the state whose *smallest* visiting
-frequency is largest, over the neighborhoods that will rely on it.
+``"most_common"``; here the lowest state). It is often rarely visited, and its noise shifts all
+other values. Rule ``"occupancy"`` maximizes the *smallest* visiting frequency over the
+neighborhoods that use the state.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ RULES: tuple[RuleName, ...] = ("occupancy", "most_common")
 
 
 class ReferenceStates(NamedTuple):
-    """The reference state (n,) of each neighborhood, -1 where it got none, and the main one."""
+    """The reference state (n,) of each neighborhood, -1 for none, and the main one."""
 
     state: IntArray
     main: int
@@ -43,9 +43,8 @@ def assign_references(
     """Choose the main and the auxiliary reference states (Algorithm ``identify_sref``).
 
     A state is in a neighborhood's support if its occupancy, one of (n, M), exceeds the threshold.
-    ``main`` is the main reference state where it is known: a terminal state, whose value is 0. It
-    is passed over if no neighborhood has it in its support. Raises `InvalidInputError` if no
-    candidate is in any support.
+    ``main`` is a known main reference state, the terminal one. It is not used if it is in no
+    support. Raises `InvalidInputError` if no candidate is in any support.
     """
     check_choice("reference", rule, RULES)
     support = occupancy > support_threshold
@@ -84,8 +83,8 @@ def _most_common(
 ) -> int | None:
     """Return the most common eligible state of the waiting neighborhoods, if there is one.
 
-    ``known`` is each state's largest occupancy in a neighborhood whose reference is settled:
-    an auxiliary reference relies on that one too.
+    ``known`` is each state's largest occupancy in the neighborhoods with a reference, which an
+    auxiliary reference also uses.
     """
     count = np.where(eligible, support.sum(axis=0), 0)
     if count.max() == 0:
@@ -103,8 +102,8 @@ def merge_neighborhoods(
 ) -> tuple[IntArray, ReferenceStates]:
     """Merge neighborhoods without a reference state into the nearest one that has one.
 
-    Nearest is by the distance between anchors; ties go to the preceding neighborhood. The earliest
-    anchor of those merged becomes the anchor.
+    Nearest is by the distance between anchors; ties go to the preceding neighborhood. A merged
+    neighborhood keeps its earliest anchor.
     """
     has = np.flatnonzero(references.state >= 0)
     if has.size == anchors.size:
@@ -125,7 +124,7 @@ def calibrate_offsets(
 ) -> FloatArray:
     """Return the offset of each approximator (n,), from features (M, d) of candidate states.
 
-    If several calibrated neighborhoods contain an auxiliary reference state, the rule says which
+    If several calibrated neighborhoods contain an auxiliary reference state, the rule chooses the
     one to agree with: the one that visits the state most often, or the earliest.
     """
     own_value = np.einsum("nd,nd->n", weights, features[references.state])
@@ -149,7 +148,7 @@ def neighborhoods_with_references(
 ) -> tuple[IntArray, IntArray, ReferenceStates]:
     """Return anchors and windows of neighborhoods that all have a reference state.
 
-    Algorithm ``identify_anchor``, from its anchors on: others are merged.
+    The second half of Algorithm ``identify_anchor``: other neighborhoods are merged.
     """
     while True:
         windows = neighborhood_windows(anchors, source.t_max, tail)
@@ -161,7 +160,7 @@ def neighborhoods_with_references(
         if merged.size == anchors.size:
             return anchors, windows, references
         anchors = merged
-        # Merging only adds to windows, so references stay in their supports. The exception is a
-        # neighborhood that becomes the last, where that is fitted to its tail: choose again.
+        # Merging only adds to windows, so references stay in their supports, except in a
+        # neighborhood that becomes the last and is fitted to its tail: choose again.
         if tail == "window" or not last_is_merged:
             return anchors, neighborhood_windows(anchors, source.t_max, tail), references

@@ -1,25 +1,24 @@
 r"""Choices by the data: ``backup="auto"``, and ``n_anchors="auto"``.
 
-Which backup is best depends on whether the features can represent the values (then one step has the
-least noise), and on whether observations are Markov states (then the pooled model has less). So
-each backup is fitted to one half of the trials and held against excess returns of the other half,
+The best backup depends on the features and observations. One step has the least noise if features
+can represent the values; the pooled model has less if observations are Markov states. So each
+backup is fitted to one half of the trials and compared with excess returns of the other half,
 
 .. math:: G_t = \sum_{u \ge t} (r_u - g\tau_u) + v(s_{t_{max} + 1}),
 
-and then the halves change places. Returns are noisy but unbiased, whatever observations leave out
-and however values are found. The mean square of :math:`v(s_t) - G_t` is taken over the trials of
-each timestep, and over all timesteps with weights of 1/(t + 1): transients are short, and the bias
-of their states is wanted.
+and vice versa. Returns are noisy but unbiased, for any observations and values. The mean square of
+:math:`v(s_t) - G_t` is taken over the trials of each timestep, and over all timesteps with weights
+of 1/(t + 1): transients are short, and the bias of their states is wanted.
 
-Of the backups, in order of preference, a later one is chosen only if it is clearly better:
+The backups have an order of preference; a later one must be clearly better:
 
-- countable states: ``"model"``, if it determines the values of the starts and single steps do not
-  predict better by three standard errors of the difference; else one step or λ-returns;
+- countable states: ``"model"``, if it determines the values of the starts and single steps are not
+  better by three standard errors; else one step or λ-returns;
 - others: one step or λ-returns, the smallest λ within one standard error of the best.
 
-A λ is rejected if the mean value of the start misses the returns by more than would be warned of,
-unless single steps miss them as much. The same samples always make the same choice. Numbers of
-neighborhoods are compared likewise, each with its own backup.
+A λ is rejected if its mean start value would trigger the misfit warning, unless single steps miss
+the returns as much. The same samples always give the same choice. Numbers of neighborhoods are
+compared in the same way, each with its own backup.
 """
 
 from __future__ import annotations
@@ -42,32 +41,33 @@ DECAYS = (0.6, 0.9, 1.0)
 OPEN_TOLERANCE = 0.05
 """A value is not determined if a larger share of it is open."""
 
-# Counts are held out in so many groups, half of them for each half of the trials.
+# Number of groups of counts, half of them for each half of the trials.
 _N_GROUPS = 8
 
-# Fewer trials are not held out.
+# Smallest number of trials to hold some out.
 _FEWEST_HELD_OUT = 8
 
-# Of more dense features λ-returns are not among what ``"auto"`` tries.
+# ``"auto"`` tries λ-returns for up to this many dense features.
 _MOST_COMPARED = 1000
 
-# Single steps must be better than the model by so many standard errors, of a few groups each.
+# Single steps must be better than the model by this many standard errors, which come from few
+# groups.
 _DEVIATIONS = 3.0
 
-# A λ-return misses the start if by so many standard errors more than single steps do.
+# A λ-return misses the start if it does so by this many standard errors more than single steps.
 _START_DEVIATIONS = 2.0
 
-# The start is missed if by more than this share of the range of mean values over time.
+# A miss of the start matters above this share of the range of mean values over time.
 _SHARE = 0.05
 
 
 @dataclass(frozen=True)
 class Tried:
-    """A backup that was tried, with a number of neighborhoods where those are compared.
+    """A backup that was tried, with its number of neighborhoods if these are compared.
 
-    ``error`` is the root mean square error of predicted against observed excess returns of held-out
-    trials, their noise included. ``difference`` is the mean square error minus the mean square
-    error of the first one tried, with a ``standard_error`` by groups of trials.
+    ``error`` is the root mean square error of predicted against held-out excess returns, with their
+    noise. ``difference`` is the mean square error minus the first backup's, with a
+    ``standard_error`` by groups of trials.
     """
 
     backup: Backup
@@ -90,9 +90,9 @@ class Choice:
     backup : Backup
     reason : str
     tried : tuple of Tried
-        Empty where there was nothing to choose.
+        Empty if there was no choice.
     numbers : tuple of Tried
-        Of neighborhoods, where those are chosen, too.
+        Numbers of neighborhoods, if the data choose them.
 
     Examples
     --------
@@ -125,10 +125,10 @@ class Choice:
 
 
 class Held:
-    """Systems fitted to halves of the trials, held against the other half.
+    """Systems fitted to halves of the trials, compared with the other half.
 
-    ``subsets`` are all trials and each half. Batches of counts depend on the order in which trials
-    came: their transitions are dealt into groups at random instead, always alike.
+    ``subsets`` are all trials and each half. Batches of counts depend on the order of trials, so
+    transitions are dealt into groups at random, with a fixed seed.
     """
 
     def __init__(self, subsets: Subsets, gain: float) -> None:
@@ -144,7 +144,7 @@ class Held:
 
     @property
     def is_possible(self) -> bool:
-        """Whether each half has something to say of each timestep."""
+        """Whether each half has samples of each timestep."""
         source = self.held.source
         if source.are_places:
             groups = source.groups(_N_GROUPS)
@@ -154,7 +154,7 @@ class Held:
         return enough and all(source.own[half].any(axis=0).all() for half in halves)
 
     def whole(self, anchors: IntArray, backup: Backup) -> list[Solved]:
-        """Return the system of all trials, which kept trials were solved for with their halves."""
+        """Return the system of all trials; kept trials were solved together with their halves."""
         key = anchors.tobytes(), backup
         if key not in self._solved:
             whole = self.subsets.those("whole")
@@ -227,7 +227,7 @@ def choose_backup(held: Held, anchors: IntArray, wanted: Backup | None = None) -
     source = held.source
     steps: tuple[Backup, ...] = ("one_step", *map(LambdaReturn, DECAYS))
     if not source.are_places and source.p > _MOST_COMPARED:
-        reason = f"of so many features ({source.p - 1}) no lambda-returns are tried: give "
+        reason = f"with so many features ({source.p - 1}) no lambda-returns are tried: give "
         return Choice("one_step", reason + "backup=LambdaReturn(decay) for one")
     is_known = False
     if source.are_places:
@@ -271,7 +271,7 @@ def choose_number(held: Held, candidates: Sequence[IntArray]) -> tuple[IntArray,
 
 
 def _misses_start(errors: FloatArray, single: FloatArray, scale: float) -> bool:
-    """Whether a backup misses the start by more than may be, and single steps by less."""
+    """Whether a backup misses the start by too much, and single steps by less."""
     missed, error = _mean_and_error(errors[:, 1])
     least = abs(float(single[:, 1].mean())) + _START_DEVIATIONS * error
     return abs(missed) > max(_SHARE * scale, least)
@@ -293,7 +293,7 @@ def _simplest(found: Sequence[FloatArray]) -> int:
 
 
 def _difference(errors: FloatArray, others: FloatArray) -> tuple[float, float]:
-    """Return by how much the first mean square is larger, and the standard error."""
+    """Return the first mean square minus the second, and its standard error."""
     return _mean_and_error(errors[:, 0] - others[:, 0])
 
 

@@ -25,8 +25,8 @@ Kind = Literal["whole", "halves", "others"]
 class Subsets:
     """Subsets of the trials of a source: all, all and each half, or all but each group.
 
-    ``edges`` are the anchors of all systems to be solved. ``factors`` of ``n_groups`` groups of
-    trials are computed if they are not given.
+    ``edges`` are the anchors of all systems to solve. ``factors`` of ``n_groups`` groups of trials
+    are computed if they are not given.
     """
 
     source: Any
@@ -51,10 +51,7 @@ class Subsets:
 
     @cached_property
     def groups(self) -> list[Any]:
-        """The batches of counts of each subset; None are all trials.
-
-        Of kept trials, factors tell subsets apart.
-        """
+        """The batches of counts of each subset; None for all trials, and for kept trials."""
         if self.kind == "whole":
             return [None]
         if not self.source.are_places:
@@ -81,7 +78,7 @@ class Subsets:
         return [total(parts), total(parts[:half]), total(parts[half:])]
 
     def gains(self, rows: GainRows | None = None) -> list[Gain]:
-        """Return the gain of each subset, by given rows or by those that determine it."""
+        """Return the gain of each subset, by given rows or by the rows that determine it."""
         return [estimate_gain(self.source, each, rows) for each in self.segments]
 
     def part(self, i: int) -> Any:
@@ -98,7 +95,7 @@ class Subsets:
     ) -> list[list[Solved]]:
         """Solve the linked system of each subset, which has its own gain.
 
-        With ``directions``, what the samples of the first subset leave open is kept track of.
+        With ``directions``, the first subset's open directions are computed.
         """
         source, last = self.source, int(anchors[-1])
         if backup == "model":

@@ -1,29 +1,29 @@
 r"""Linked systems of many sparse features, such as tiles or one feature a state.
 
-Samples of a window have features F, features G of what follows, rewards r and durations τ. Samples
-of its last timestep lead into the next window, where values are known numbers v. The equations are
+Samples of a window have features F, next features G, rewards r and durations τ. Samples of its last
+timestep lead into the next window, where values are known numbers v. The equations are
 
 .. math:: X w = y, \quad X = F^T D (F - G'), \quad y = F^T D (r - g τ + v),
 
-with G' = G but for the last timestep, where G' = 0. The minimizer of Thm ``epb_minimizer`` solves
-them where they have a solution. The last window leads into itself, so that X maps constants to 0.
-One unknown and one equation more make it regular: what is left of the gain, and the mean value 0,
+with G' = G except in the last timestep, where G' = 0. The minimizer of Thm ``epb_minimizer`` solves
+them if they have a solution. The last window leads into itself, so that X maps constants to 0.
+Another unknown, the rest of the gain, and another equation, mean value 0, make it regular:
 
 .. math:: M = \begin{pmatrix} X & F^T D τ \\ m^T & 0 \end{pmatrix} .
 
 :math:`M^T (u, 0) = (0, 1)` gives the left null vector u of X. The gain of the window is
-:math:`\sum_i α_i r_i`, :math:`α_i = n_i f_i^T u`, and amounts to :math:`1 / \sum α_i^2 / n_i`
-samples. y less :math:`Z u (u^T y) / (u^T Z u)`, Z = F^T D F, is what least squares solve.
+:math:`\sum_i α_i r_i`, :math:`α_i = n_i f_i^T u`, with :math:`1 / \sum α_i^2 / n_i` effective
+samples. Least squares solve for y minus :math:`Z u (u^T y) / (u^T Z u)`, Z = F^T D F.
 
-**Samples that tell nothing.** The value after a sample must follow from other samples. It does not
-if a feature there was never seen, or leads neither into the next window nor to the main class of
-the last one, or if no combination of samples has these features. Such samples are left out, until
-there are none, and their share is told (`LeftOut`). Columns tell what is open: the value of f is
-determined if their products with f are 0.
+**Samples left out.** Other samples must determine the value after a sample. They do not if a
+feature there was never seen, or leads neither into the next window nor to the main class of the
+last one, or if no combination of samples has these features. Such samples are left out until none
+remains, and their share is reported (`LeftOut`). The value of f is determined if the open columns
+have products 0 with f.
 
-**Solving.** Minimal residuals (GMRES) come first for one feature a sample. Where they do not
-converge, and for tiles, M + εI is factored, and makes the iterations easier. Without a batch of
-trials the same factors serve: standard errors cost a few iterations a batch.
+**Solving.** With one feature a sample, minimal residuals (GMRES) come first. If they do not
+converge, and for tiles, M + εI is factored as a preconditioner. The same factors serve without a
+batch of trials, so standard errors cost a few iterations a batch.
 """
 
 from __future__ import annotations
@@ -42,33 +42,33 @@ from lstd_agent.rows.layers import Layer, Samples
 from lstd_agent.system.gain import LEAST_SHARE, Gain
 from lstd_agent.system.linked import Solved
 
-# Ridges on diagonals of 1: before M is factored, and before Z, which is symmetric.
+# Ridges on diagonals of 1, to factor M, and to factor Z, which is symmetric.
 _RIDGE, _RIDGE_OF_Z = 1e-8, 1e-10
 
-# Residuals of iterations beside the right-hand side: of solutions, and of what a batch changes.
+# Residuals relative to the right-hand side: of solutions, and of a batch's changes.
 _TOLERANCE, _TOLERANCE_OF_CHANGE = 1e-11, 1e-4
 _MOST_STEPS, _CYCLE = 300, 60
 
-# What leaves more is no solution; without factors, what leaves more than this is factored.
+# Larger residuals are no solutions; without factors, above this M is factored.
 _UNSOLVED, _UNSOLVED_CHANGE, _UNFACTORED = 1e-6, 0.05, 1e-9
 
-# Random vectors of null spaces tell what is open: more than this beside the size of features.
+# A feature is open if its product with random null vectors, relative to its size, exceeds this.
 _N_PROBES, _OPEN = 6, 1e-5
 
-# What is smaller beside diagonals of 1 is rounding.
+# Smaller numbers, for diagonals of 1, are rounding.
 _ROUNDING = 1e-12
 
-# A closed class with a smaller part of the samples of the largest class is an end of few trials.
+# A closed class with a smaller share of the largest class's samples is the end of few trials.
 _SMALL_CLASS = 0.01
 
-# An occupancy of vectors by fewer samples is 0.
+# The occupancy of vectors with fewer samples is 0.
 _FEWEST = 10.0
 
 _CHUNK = 2**22
 
 
 class LeftOut(NamedTuple):
-    """How many of a window's samples tell nothing, since they lead to what no others determine."""
+    """Samples left out of a window, because no other samples determine the values they lead to."""
 
     start: int
     stop: int
@@ -77,14 +77,14 @@ class LeftOut(NamedTuple):
 
     @property
     def share(self) -> float:
-        """How many of all."""
+        """The share of all samples."""
         return self.number / self.of
 
     def __str__(self) -> str:
         return (
             f"{self.number} of the {self.of} samples of timesteps {self.start} to {self.stop - 1} "
-            "lead to observations whose features the other samples do not determine, and tell "
-            "nothing of values or of the gain: use fewer or coarser features, or collect more "
+            "lead to observations whose features the other samples do not determine, and do not "
+            "count for values or the gain: use fewer or coarser features, or collect more "
             "trials"
         )
 
@@ -115,11 +115,11 @@ class Steps(NamedTuple):
         return cls(f, g, weight, layer.rewards[row], layer.durations[row], *labels)
 
     def at(self, kept: Any) -> Steps:
-        """Return some of them."""
+        """Return some transitions."""
         return Steps(*(each[kept] for each in self))
 
     def sized(self, d: int) -> Steps:
-        """Return them with d features; one more than before is a feature for constants."""
+        """Return transitions with d features; an additional one is a constant."""
         return self._replace(f=_resized(self.f, d), g=_resized(self.g, d))
 
 
@@ -159,11 +159,10 @@ class SparseRows:
 class Window:
     """Equations of a window, its factors, and what they leave open.
 
-    ``steps`` are the samples that tell something. Some of them, ``exits`` (n,), lead into the next
-    window. ``known`` (d,) are the features that they determine, but for combinations. ``border``
-    tells whether X maps constants to 0. Features are divided by ``root`` (d,), for a diagonal of
-    ones in Z = F^T D F; H = F^T D G'. ``whole`` is the window of all trials, where this is one
-    without a batch.
+    ``steps`` are the samples that are not left out; ``exits`` (n,) lead into the next window.
+    ``known`` (d,) are the features that they determine, apart from combinations. ``border`` says
+    whether X maps constants to 0. Features are divided by ``root`` (d,), for a diagonal of ones in
+    Z = F^T D F; H = F^T D G'. In a window without a batch, ``whole`` is the window of all trials.
     """
 
     steps: Steps
@@ -197,7 +196,7 @@ class Window:
 
     @cached_property
     def null_of_Z(self) -> FloatArray:
-        """Random vectors (d, q) of the null space of Z, 0 of features that are not known."""
+        """Random vectors (d, q) of the null space of Z, 0 for unknown features."""
         x = np.random.default_rng(0).standard_normal((len(self.known), _N_PROBES))
         x[~self.known] = 0.0
         for _ in range(2):
@@ -205,7 +204,7 @@ class Window:
         return np.asarray(x)
 
     def samples(self, features: sparse.csr_array) -> FloatArray:
-        """Return how many samples tell of features (m, d) in the range of Z: 1 / (q^T Z† q)."""
+        """Return the number of samples of features (m, d) in the range of Z: 1 / (q^T Z† q)."""
         q = (features @ sparse.diags_array(1.0 / self.root)).toarray().T
         x = self._gram.solve(q)
         leverage = np.einsum("dm,dm->m", q, x) + _RIDGE_OF_Z * np.einsum("dm,dm->m", x, x)
@@ -219,7 +218,7 @@ class Window:
 
     @cached_property
     def _solver(self) -> _Solver:
-        """The solver of X, with 1 in place of features that are not known, and the border."""
+        """The solver of X, with the border, and 1 in place of unknown features."""
         M: Any = self.Z - self.H + sparse.diags_array(np.where(self.known, 0.0, 1.0))
         if self.border:
             n, times = np.sqrt(self.steps.weight.sum()), self.steps.duration / self.mean_duration
@@ -245,19 +244,19 @@ class Window:
 
     @property
     def gain(self) -> tuple[float, float]:
-        """The gain, and how many samples it amounts to."""
+        """The gain, and its effective number of samples."""
         alpha, weight = self._F @ self.null, self.steps.weight
         value = float(weight @ (alpha * self.steps.reward)) / self.mean_duration
         return value, float(1.0 / (weight @ alpha**2))
 
     def are_stuck(self) -> BoolArray:
-        """Tell which samples (n,) stay among themselves, if there are fewer than ten."""
+        """Return which samples (n,) never leave a set of fewer than ten."""
         alpha = np.abs(self._F @ self.null)
         few = self.gain[1] < min(_FEWEST, LEAST_SHARE * self.steps.weight.sum())
         return np.asarray((alpha > 0.1 * alpha.max()) & few)
 
     def weights(self, paid: FloatArray) -> FloatArray:
-        """Return weights (d,), 0 of what is not known, from rewards above the gain (n,)."""
+        """Return weights (d,), 0 for unknown features, from rewards above the gain (n,)."""
         y: FloatArray = np.asarray(self._Ft @ paid)
         if self.border:
             u = self.null
@@ -270,7 +269,7 @@ class Window:
     def opened(self) -> FloatArray:
         """Columns (d, q), not orthogonal to scaled features that are open.
 
-        Those of all trials are enough but for features that only a group has seen.
+        The columns of all trials suffice, except for features that only a group has seen.
         """
         columns = [np.where(self.known, 0.0, 1.0)[:, None]]
         if self.whole is not None:
@@ -283,7 +282,7 @@ class Window:
         return np.hstack(columns)
 
     def are_open(self, features: Any, columns: FloatArray | None = None) -> BoolArray:
-        """Tell which features (n, d) are open, by columns (d, q)."""
+        """Return which features (n, d) are open, by columns (d, q)."""
         columns = self.opened if columns is None else columns
         x = _resized(features, len(self.known)) @ sparse.diags_array(1.0 / self.root)
         size = np.sqrt(np.asarray(x.power(2).sum(axis=1)))[:, None] + abs(x) @ np.abs(columns)
@@ -305,7 +304,7 @@ class Window:
             is_left[label[row][label[row] != label[column]]] = True
             number = np.bincount(label, abs(steps.f).T @ steps.weight, m)
             ends = np.where(is_left, 0.0, number)
-            # The last steps of a few trials may be all that was seen of a class.
+            # A class may consist of the last steps of a few trials.
             main = ends.argmax() if ends.max() >= _SMALL_CLASS * number.max() else number.argmax()
             goal = label == main
         else:
@@ -319,7 +318,7 @@ class Window:
 
 
 def _factored(A: sparse.csc_array, ridge: float, alone: BoolArray, pivot: float) -> Any:
-    """Return factors of A with a ridge on its diagonal, 1 in place of what is alone."""
+    """Return factors of A with a ridge on its diagonal, 1 in place of features alone."""
     from scipy.sparse.linalg import splu  # takes long to import
 
     diagonal = np.zeros(A.shape[0])
@@ -337,10 +336,10 @@ def _factored(A: sparse.csc_array, ridge: float, alone: BoolArray, pivot: float)
 
 
 class _Solver:
-    """Solutions of M z = b by GMRES, and where they ask for it by factors of M + εI.
+    """Solutions of M z = b by GMRES, preconditioned if necessary by factors of M + εI.
 
-    The factors of ``whole``, the solver of all trials, are near enough. An ``eager`` one begins
-    with factors.
+    The factors of ``whole``, the solver of all trials, serve too. An ``eager`` solver starts with
+    factors.
     """
 
     def __init__(self, M: sparse.csc_array, whole: _Solver | None, eager: bool) -> None:
@@ -359,7 +358,7 @@ class _Solver:
         self._factors = _factored(sparse.csc_array(self.M), _RIDGE, none, self._pivot)
 
     def solve(self, right: FloatArray, near: FloatArray | None, transposed: bool) -> FloatArray:
-        """Return z (d,), beginning with a solution that is near, or raise `EvaluationError`."""
+        """Return z (d,), iterating from a near solution, or raise `EvaluationError`."""
         A = self._Mt if transposed else self.M
         start = np.zeros(len(right)) if near is None else near
         residual = right - A @ start
@@ -376,14 +375,14 @@ class _Solver:
             if attempt < 2:
                 self._factor()
         raise EvaluationError(
-            f"the equations of {len(right)} sparse features are not solved: what is left is "
+            f"the equations of {len(right)} sparse features are not solved: the residual is "
             f"{left / size:.1e} of them. Use fewer or coarser features, or collect more trials"
         )
 
     def _iterated(
         self, A: sparse.csr_array, right: FloatArray, transposed: bool
     ) -> tuple[FloatArray, float]:
-        """Return z and the size of what it leaves of A z = b."""
+        """Return z and the size of the residual of A z = b."""
         from scipy.sparse.linalg import LinearOperator, gmres
 
         factors, trans = self._factors, "T" if transposed else "N"
@@ -404,7 +403,7 @@ class _Solver:
         return found, size
 
     def null(self, n: int) -> FloatArray:
-        """Return random vectors (d, n) of the null space of M, and what is next to it."""
+        """Return random vectors (d, n) close to the null space of M."""
         if self._factors is None:
             return np.zeros((self.M.shape[0], 0))
         x = np.random.default_rng(1).standard_normal((self.M.shape[0], n))
@@ -431,7 +430,7 @@ def _window(
     span: tuple[int, int],
     whole: Window | None = None,
 ) -> Window:
-    """Leave out what is lost and what tells nothing, and return the window of the other samples."""
+    """Return the window of the samples that are not left out."""
     number = float(steps.weight.sum())
     has, leads_to = abs(steps.f), abs(steps.g)
     kept, leading = ~lost, np.ones(has.shape[1], dtype=bool)
@@ -451,7 +450,7 @@ def _window(
             squares = np.asarray(inside.f.power(2).T @ inside.weight)
             root = np.where(squares > 0.0, np.sqrt(np.maximum(squares, 1e-300)), 1.0)
             Z, H = _products(inside, exits[kept], root)
-        else:  # few are taken away
+        else:  # few are left out
             root, only = whole.root, sparse.diags_array(known.astype(np.float64))
             less = _products(steps.at(~kept), exits[~kept], root)
             Z, H = (only @ (A - B) @ only for A, B in zip((whole.Z, whole.H), less, strict=True))
@@ -488,13 +487,14 @@ class SparseSystem:
         ]
 
     def determined(self, features: sparse.csr_array, k: int) -> BoolArray:
-        """Tell which values (m,) the samples determine."""
+        """Return which values (m,) the samples determine."""
         return ~self.windows[k].are_open(features)
 
     def occupancy(self, features: sparse.csr_array, k: int) -> FloatArray:
         """Return the occupancy (m,) of features (m, d): 0 where they are not determined.
 
-        The visiting frequency of one feature a sample; else the empirical Christoffel function.
+        With one feature a sample the visiting frequency; otherwise the empirical Christoffel
+        function.
         """
         window = self.windows[k]
         x, n = _resized(features, len(window.known)), window.left_out.of
@@ -512,7 +512,7 @@ class SparseSystem:
 
     @property
     def most_left_out(self) -> LeftOut:
-        """Samples left out, of the window where they are the largest share."""
+        """The samples left out of the window with the largest share of them."""
         return max((window.left_out for window in self.windows), key=lambda each: each.share)
 
 
@@ -531,7 +531,7 @@ def sparse_gain(rows: SparseRows) -> Gain:
 
 
 def gains_without_each(rows: SparseRows, whole: Gain) -> list[Gain]:
-    """Return the gains without each group of trials, by the rows that gave the gain of all."""
+    """Return the gains without each group of trials, by the rows of the gain of all trials."""
     groups = range(len(rows.groups))
     if whole.rows not in ("tail", "all"):
         return [_mean_gain(rows, i) for i in groups]
@@ -543,7 +543,7 @@ def gains_without_each(rows: SparseRows, whole: Gain) -> list[Gain]:
 def _gain_window(
     rows: SparseRows, name: str, whole: Window | None = None, without: int = -1
 ) -> Window | None:
-    """Return the window that gives the gain; without a group by the window of all trials."""
+    """Return the window that gives the gain; without a group, preconditioned by the whole."""
     start, stop = (rows.half, max(rows.t_max, 1)) if name == "tail" else (0, rows.t_max)
     if rows.ends or stop <= start:
         return None
@@ -564,10 +564,9 @@ def _mean_gain(rows: SparseRows, without: int = -1) -> Gain:
 def solve_sparse(
     rows: SparseRows, gain: float, whole: SparseSystem | None = None, without: int = -1
 ) -> SparseSystem:
-    """Solve the linked system backwards in time; without a group by the system of all trials.
+    """Solve the linked system backwards in time; without a group, preconditioned by the whole.
 
-    Raises `EvaluationError` if the samples of a window tell nothing, or its equations are not
-    solved.
+    Raises `EvaluationError` if a window loses all samples, or its equations are not solved.
     """
     K, d = len(rows.anchors), rows.steps.f.shape[1]
     weights, windows = np.zeros((K, d + 1)), list[Window]()
@@ -599,7 +598,7 @@ def solve_sparse(
 
 
 def _zero(rows: SparseRows, window: Window) -> FloatArray:
-    """Return the features (d,) whose value is 0: as the source has it, or the mean of the tail."""
+    """Return the features (d,) whose value is 0: the source's, or the mean of the tail."""
     if rows.zero is not None and not rows.zero[~window.known].any():
         return rows.zero
     late = window.steps.t >= rows.half
@@ -609,7 +608,7 @@ def _zero(rows: SparseRows, window: Window) -> FloatArray:
 
 
 def _resized(features: Any, d: int) -> sparse.csr_array:
-    """Return features with a 1 for constants, or without it, where d asks for that."""
+    """Return features with or without a constant 1, according to d."""
     x: sparse.csr_array = sparse.csr_array(features)
     if x.shape[1] > d:
         x = sparse.csr_array(x[:, :d])

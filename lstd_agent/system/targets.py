@@ -5,7 +5,7 @@ to the first, gives the targets of every row,
 
 .. math:: T_t = r_t - g \tau_t + P_t \left((1-\lambda) v_{t+1} + \lambda T_{t+1}\right) .
 
-Where a window ends, its weights are solved for, and everything by them becomes a number.
+At the start of a window its weights are solved, and every term with them becomes a number.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ SeveralSteps = MultiStep | LambdaReturn
 class Targets:
     """Equations of targets of R subsets of the trials (see `lstd_agent.system.linked.Equations`).
 
-    Rows of trials serve several subsets in one pass: these share the coefficients of the last
-    window, and each has a gain and a column of numbers. ``runs`` of trials are gathered apart, and
-    ``subsets`` makes the factors of subsets from theirs. Counted states have other frequencies in
-    another subset, and serve one ``group`` of batches.
+    Rows of trials serve several subsets in one pass: subsets share coefficients, and each has its
+    own gain and column of numbers. ``runs`` of trials are gathered separately, and ``subsets``
+    combines their factors. Counted states serve one ``group`` of batches, since frequencies differ
+    between subsets.
 
-    The first p columns of targets are coefficients of unknown weights, the next R numbers by which
-    rewards above the gains are counted. Columns after them belong to open directions.
+    The first p columns of targets are coefficients of unknown weights, the next R numbers with
+    rewards above the gains. The other columns belong to open directions.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Targets:
         return self._subsets(self._gathered(self._followed(start, stop)))
 
     def close(self, columns: FloatArray) -> FloatArray:
-        """Make numbers of everything by the weights (p, R + q) of the window."""
+        """Insert the weights (p, R + q) of the window."""
         p, q = self.p, columns.shape[1]
 
         def solved(x: FloatArray) -> FloatArray:
@@ -67,7 +67,7 @@ class Targets:
             return known
 
         values, worth = solved(self._values), solved(self._worth)
-        # What is open matters in the targets of the window's first timestep, root-weighted.
+        # Open directions matter through the root-weighted targets of the window's first timestep.
         root = np.sqrt(self._weights / max(float(self._weights.sum()), 1e-300))
         numbers = np.repeat(root, worth.shape[1])[:, None] * worth.reshape(-1, q)
         columns, turn = compressed(columns, self._source.coordinates, len(self._gains), numbers)
@@ -79,7 +79,7 @@ class Targets:
         return columns
 
     def alone(self, start: int, stop: int) -> Factor:
-        """Return the factor of a window by itself, whose targets run on to the end of trials."""
+        """Return the factor of a window by itself, with targets up to the end of trials."""
         T = self._source.t_max
         [factor] = self._gathered(islice(self._followed(start, T + 1), T + 1 - stop, None))
         return factor
@@ -90,7 +90,7 @@ class Targets:
             if not self._worth.size:
                 self._values = self._unknown(layer.following)
                 steps = self._backup.steps if isinstance(self._backup, MultiStep) else 1
-                n_ahead = min(steps, self._source.t_max + 1)  # more all reach the end
+                n_ahead = min(steps, self._source.t_max + 1)  # more steps all reach the end
                 self._worth = np.repeat(self._values[:, None], n_ahead, axis=1)
             yield layer, self._back(layer)
 
@@ -118,7 +118,7 @@ class Targets:
     def _gathered(self, steps: Iterable[tuple[Layer, FloatArray]]) -> list[Factor]:
         """Return the factor of each run of trials, or the one of places.
 
-        Targets of places are added up by place, since their features are always the same.
+        Places have the same features at each timestep, so their targets are summed by place.
         """
         p, q = self.p, self._width - self.p
         are_trials = not self._source.are_places

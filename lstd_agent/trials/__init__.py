@@ -1,4 +1,4 @@
-"""From steps to sums: trials as they come, checked, encoded, and added up.
+"""From steps to sums: trials are checked, encoded, and added up.
 
 A *trial* is one run from a reset over timesteps 0 to t_max. A *round* is the trials that are
 added up together, such as one of each copy of a vector environment. A *shard* is a piece of work

@@ -2,9 +2,9 @@
 
 A vector environment runs one trial in each copy, in lockstep: a *round*. A plain `Env` runs trials
 one after the other. Each trial covers timesteps 0 to t_max, with the transition out of t_max.
-Rounds are handed over as they finish. If a plain environment's round breaks off, its finished
-trials are handed over too: an interrupt loses only the trials under way. `Restart` makes an
-episodic environment continuing.
+Rounds are handed over as they finish. An interrupt loses only the trials under way: a plain
+environment hands over the finished trials of its round. `Restart` makes an episodic environment
+continuing.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from lstd_agent.trials.recording import (
     as_rewards,
 )
 
-# A plain environment's trials are added up together while they have at most so many timesteps.
+# Largest number of timesteps in a round of a plain environment.
 _ROUND_TIMESTEPS = 2**18
 
 AnyEnv: TypeAlias = gym.Env[Any, Any] | VectorEnv[Any, Any, Any]
@@ -50,10 +50,10 @@ Keep = Callable[[Portion], None]
 
 @dataclass(frozen=True)
 class Request:
-    """How many trials, how long, and how they are run: arguments of `SeminormLSTDAgent.collect`.
+    """The arguments of `SeminormLSTDAgent.collect`.
 
-    Besides, ``wherever`` tells where to explore at any timestep, ``n_stored`` counted trials are
-    kept whole, and the first trial has number ``first``, which tells its batch.
+    Also, ``wherever`` says where to explore at any timestep, ``n_stored`` counted trials are kept
+    whole, and the first trial has number ``first``, which gives its batch.
     """
 
     n_trials: int
@@ -97,7 +97,7 @@ class Request:
 def collect_rounds(
     env: AnyEnv, recording: Recording, policy: Policy, keep: Keep, request: Request
 ) -> None:
-    """Run trials and hand over what each finished round leaves behind.
+    """Run trials and hand over the portion of each finished round.
 
     A trial that terminates raises unless the encoding has an end; one that is truncated before
     t_max raises.
@@ -125,7 +125,7 @@ def single_spaces(env: AnyEnv) -> tuple[gym.Space[Any], gym.Space[Any]]:
 def split_seed(seed: int) -> tuple[int, np.random.SeedSequence]:
     """Return independent seeds for an environment (an integer) and for a policy."""
     env_sequence, policy_sequence = np.random.SeedSequence(seed).spawn(2)
-    # 31 bits: environments may hand it to generators that take no more.
+    # 31 bits: an environment's generator may take no more.
     return int(env_sequence.generate_state(1)[0]) >> 1, policy_sequence
 
 
@@ -182,7 +182,7 @@ class _Rounds:
                     last = [_final_observation(observation, final, i) for i in index.tolist()]
                     following = spaces.replace(observation, index, last)
                 if mode == AutoresetMode.DISABLED and t < t_max:
-                    # Copies whose trial has ended go on, unobserved, so that the others can.
+                    # Copies whose trial has ended step on, unobserved, together with the others.
                     observation, info = env.reset(options={"reset_mask": ended})
             rewards = as_rewards(reward, (env.num_envs,), t)[:n]
             states = self._encoded(following, t + 1)[:n]
@@ -223,7 +223,7 @@ class _Rounds:
 
 
 def _exploration(env: AnyEnv, request: Request) -> Exploration | None:
-    """Return what explores; None if no exploration is asked for."""
+    """Return the exploration, or None."""
     if request.explore is None:
         return None
     # A stream of its own: the policy draws the same as without exploration.
@@ -263,10 +263,10 @@ def _check_truncation(truncated: BoolArray, t: int, t_max: int) -> None:
 class Restart(gym.Wrapper[Any, Any, Any, Any]):
     """Starts again after termination, instead of ending: the task never terminates.
 
-    The terminal observation is shown as it is. The step after it, whatever the action, pays 0
-    and leads to what the environment's reset observes. If steps have an ``info["duration"]``, it
-    takes no time. Truncation is passed on: ``max_episode_steps=-1`` makes an environment without
-    a limit.
+    The terminal observation is returned unchanged. The step after it pays 0 for any action and
+    leads to the environment's reset observation. If steps have an ``info["duration"]``, its
+    duration is 0. Truncation is passed on: ``max_episode_steps=-1`` makes an environment without a
+    limit.
 
     Parameters
     ----------
@@ -283,8 +283,8 @@ class Restart(gym.Wrapper[Any, Any, Any, Any]):
 
     Notes
     -----
-    It is how `unichain_gym.TabularMDP.from_gymnasium` continues with
-    ``on_termination="restart"``, and how Gymnasium's vector environments reset by default.
+    `unichain_gym.TabularMDP.from_gymnasium` with ``on_termination="restart"`` and Gymnasium's
+    vector environments restart in the same way.
     """
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
@@ -315,12 +315,12 @@ class Restart(gym.Wrapper[Any, Any, Any, Any]):
         Parameters
         ----------
         action : object
-            Not taken where the environment starts again.
+            Ignored if the environment starts again.
 
         Returns
         -------
         observation, reward, terminated, truncated, info
-            With False for both ends; the step that starts again pays 0.
+            ``terminated`` is False; the step that starts again pays 0.
         """
         if self._over:
             self._over = False

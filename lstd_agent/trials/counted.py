@@ -1,12 +1,12 @@
 """Trials of counted observations: counted in batches, with a sample of whole ones.
 
-Trials are dealt into batches one by one: trial i is in batch i mod B. Timestep and batch are a
-part of the key by which transitions are counted, so that one pass counts many timesteps.
+Trials are dealt into batches one by one: trial i is in batch i mod B. Timestep and batch are part
+of the key of a transition, so one pass counts many timesteps.
 
-A log's trials are put into an order first, by a hash of their content: h = Σ_j c_j x_j mod 2^64
-over the numbers x_j of a trial (halves of the bits of doubles), with fixed odd coefficients c_j,
-and then mixed. The sample has the trials with the smallest hashes. So neither batches nor samples
-depend on the order of a log, and a sample of two samples is the sample of all their trials.
+A log's trials are first sorted by a hash of their content: h = Σ_j c_j x_j mod 2^64 over the
+numbers x_j of a trial (halves of the bits of doubles), with fixed odd coefficients c_j, and then
+mixed. The sample has the trials with the smallest hashes. So batches and samples do not depend on
+the order of a log, and the sample of two samples is the sample of all their trials.
 """
 
 from __future__ import annotations
@@ -34,17 +34,16 @@ from lstd_agent.trials.kept import KeptTrials
 # Timesteps are counted together until there are this many transitions.
 _BLOCK = 2**13
 
-# Transitions of actions are counted this many at a time, and numbers are hashed as many.
+# Number of transitions of actions that are counted, or numbers that are hashed, at a time.
 _CHUNK = 2**18
 
 _LARGEST_KEY = 2**62
 
 
 def batch_of(trials: KeptTrials, n_batches: int) -> tuple[IntArray, IntArray]:
-    """Deal m trials into batches, whatever the order in which they came.
+    """Deal m trials into batches, independently of their order.
 
-    Returns an order (m,) of the trials by their content, batch after batch, and the batch of each
-    trial in this order.
+    Returns the trials (m,), sorted by batch and content, and the batch of each.
     """
     by_batch = np.argsort(np.arange(trials.n_trials) % n_batches, kind="stable")
     return ordered(trials)[by_batch], by_batch % n_batches
@@ -58,9 +57,9 @@ def ordered(trials: KeptTrials) -> IntArray:
 def _keys(found: NDArray[np.uint64], first: int = 0) -> NDArray[np.uint64]:
     """Return numbers (m,) that order trials with these hashes as if drawn at random.
 
-    Equal trials are numbered. Otherwise they would lie together: every batch would have its share
-    of each kind, so that batches differ less than by chance, and a sample would have all of a kind
-    or none. Trials from another ``first`` on are drawn independently.
+    Equal trials are numbered before hashing. Otherwise equal trials would be adjacent: batches
+    would differ less than by chance, and a sample would have all or none of them. Trials with
+    another ``first`` are drawn independently.
     """
     order = np.argsort(found, kind="stable")
     same = found[order]
@@ -75,8 +74,8 @@ def _keys(found: NDArray[np.uint64], first: int = 0) -> NDArray[np.uint64]:
 def hashes(trials: KeptTrials) -> NDArray[np.uint64]:
     """Return a hash of the content of each trial but for its actions, shape (m,).
 
-    A missing array has the same hash as one of default values: the hash of a trial does not depend
-    on the other trials.
+    A missing array has the hash of an array of default values, so the hash of a trial does not
+    depend on other trials.
     """
     m, T, offset = trials.n_trials, trials.t_max + 1, 0
     total = np.zeros(m, dtype=np.uint64)
@@ -130,7 +129,7 @@ class TrialSample:
 
     @classmethod
     def checked(cls, trials: KeptTrials, hashes: NDArray[np.uint64]) -> TrialSample:
-        """Return a sample that comes from elsewhere, or raise `InvalidInputError` if it is none."""
+        """Return a checked sample, or raise `InvalidInputError`."""
         states = trials.observations[:, :, 0]
         if states.dtype.kind not in "iu" or trials.observations.shape[2] != 1:
             raise InvalidInputError(
@@ -156,9 +155,9 @@ class TrialSample:
 class CountedTrials:
     """Trials of counted observations, dealt into B batches, with a sample of whole trials.
 
-    Fields are those of `TransitionCounts`, but rows are timesteps and batches: batch b at timestep
-    t is row t B + b. ``n_by_batch`` (B,) and ``n_at`` (B, t_max + 1) are numbers of trials.
-    ``taken`` is what actions led to, in as many batches, if that was asked for.
+    Fields are as in `TransitionCounts`, but batch b at timestep t has row t B + b. ``n_by_batch``
+    (B,) and ``n_at`` (B, t_max + 1) are numbers of trials. ``taken`` are action counts in as many
+    batches, if they are counted.
     """
 
     n_states: int
@@ -179,7 +178,7 @@ class CountedTrials:
         taken: ActionCounts | None = None,
         sample: TrialSample | None = None,
     ) -> CountedTrials:
-        """Return trials that are all in batch b of so many, by their counts."""
+        """Return trials, given by counts, that are all in batch b of ``n_batches``."""
         is_here = np.arange(n_batches) == b
         N, R = (
             _spread(matrix, b, n_batches)
@@ -194,7 +193,7 @@ class CountedTrials:
 
     @classmethod
     def checked(cls, **parts: Any) -> CountedTrials:
-        """Return counts that come from elsewhere, or raise unless they are of trials in batches."""
+        """Return checked counts of trials in batches, or raise."""
         found = cls(**parts)
         S, n = check_integer("n_states", found.n_states, 1), found.n_by_batch
         N, taken, sample = found.transition_counts, found.taken, found.sample
@@ -210,13 +209,13 @@ class CountedTrials:
         for b in range(B):
             TransitionCounts.of(found.batch(b))
         if taken is not None and (taken.n_batches, taken.n_states) != (B, S):
-            raise InvalidInputError("what actions led to is not told of these states and batches")
+            raise InvalidInputError("the action counts have other states or batches")
         if sample is not None:
             states = sample.trials.observations
             if states.shape[1] != found.t_max + 2 or states.min() < 0 or states.max() >= S:
                 raise InvalidInputError("the sample of trials has other states or timesteps")
             if len(states) > found.n_trials:
-                raise InvalidInputError("the sample of trials is larger than what it is a part of")
+                raise InvalidInputError("the sample has more trials than the counts")
         return found
 
     @property
@@ -231,7 +230,7 @@ class CountedTrials:
 
     @property
     def size(self) -> int:
-        """How many numbers the matrices hold."""
+        """Number of entries of the matrices."""
         return int(self.transition_counts.nnz + self.reward_sums.nnz)
 
     def batch(self, b: int) -> TransitionCounts:
@@ -266,7 +265,7 @@ class CountedTrials:
 
 
 class ActionCountRecorder:
-    """Counts what the actions of trials lead to, by batches as `CountRecorder` deals them.
+    """Counts transitions by action, in the batches of `CountRecorder`.
 
     No action is taken in the terminal state, if there is one.
     """
@@ -327,8 +326,8 @@ class ActionCountRecorder:
 class CountRecorder:
     """Counts transitions of trials, dealt into batches one after the other.
 
-    The first trial has number ``first``: trial i is in batch ``(first + i) % n_batches``. What
-    actions lead to is counted by another recorder, if there is one.
+    The first trial has number ``first``: trial i is in batch ``(first + i) % n_batches``. Another
+    recorder may count transitions by action.
     """
 
     def __init__(
@@ -341,7 +340,8 @@ class CountRecorder:
         self.n_states, self._actions = n_states, actions
         self._n_batches, self._first = n_batches, first
         self._t = self._n_waiting = 0
-        # Timesteps that wait to be counted: states, next states, rewards, own ones, durations.
+        # Timesteps that wait to be counted: states, next states, rewards, own transitions,
+        # durations.
         self._waiting: list[tuple[NDArray[Any] | None, ...]] = []
         self._left = self._left_keys = np.zeros((0, 0), dtype=np.int64)
         # Entries of matrices, in order: rows, columns and values.
@@ -398,7 +398,7 @@ class CountRecorder:
         """Count transitions of timesteps, arrays (k, n)."""
         S, B, (k, n) = self.n_states, self._n_batches, state.shape
         numbers = None
-        if k * B * S**2 >= _LARGEST_KEY:  # only states that occur are numbered
+        if k * B * S**2 >= _LARGEST_KEY:  # number only the states that occur
             both = np.stack((state, following))
             numbers, found = np.unique(both, return_inverse=True)
             S, (state, following) = len(numbers), found.reshape(both.shape)
@@ -416,7 +416,7 @@ class CountRecorder:
             duration = None if duration is None else duration[own]
         present, count = counted(key.ravel(), k * B * S**2)
         row, column = np.divmod(present, S * S)
-        # Keys ascend, and so do the states that are left.
+        # Keys ascend, and so do the remaining states.
         origin = present // S
         visited = origin[np.append(True, origin[1:] != origin[:-1])[: len(origin)]]
         paid_row, paid_state = np.divmod(visited, S)
@@ -432,7 +432,7 @@ class CountRecorder:
         self._t += k
 
     def portion(self, n_trials: int, sample: TrialSample | None = None) -> CountedTrials:
-        """Return what has been recorded of complete trials."""
+        """Return the recorded complete trials."""
         self._count_waiting()
         S, B, T = self.n_states, self._n_batches, self._t
         N, R = _matrix(self._moves, (B * T, S * S)), _matrix(self._paid, (B * T, S))

@@ -38,13 +38,13 @@ class TransitionCounts:
     reward_sums : csr_array of float, shape (t_max + 1, S)
         Sum of the rewards on leaving s at t.
     n_at : ndarray of int, shape (t_max + 1,), optional
-        How many trials have each timestep, if some were cut short; None if all have all.
+        Number of trials that have each timestep; None if no trial was cut short.
     duration_sums : csr_array of float, shape (t_max + 1, S), optional
         Sum of the durations of steps from s at t; None if each step takes 1 unit of time.
 
     Examples
     --------
-    Trials of the same task add up, wherever they were collected:
+    Counts of separate collections add up:
 
     >>> import unichain_gym
     >>> from lstd_agent import OneHot, SeminormLSTDAgent, TransitionCounts
@@ -64,12 +64,12 @@ class TransitionCounts:
 
     @classmethod
     def of(cls, counts: CountsLike) -> TransitionCounts:
-        """Return somebody else's counts, checked.
+        """Return checked counts.
 
         Parameters
         ----------
         counts : TransitionCounts, or anything with its attributes
-            Such as `unichain_gym.simulate_counts` returns.
+            For example from `unichain_gym.simulate_counts`.
 
         Returns
         -------
@@ -96,7 +96,7 @@ class TransitionCounts:
         return checked
 
     def check_adds(self, other: TransitionCounts) -> None:
-        """Raise `InvalidInputError` unless the other has as many states and timesteps.
+        """Raise `InvalidInputError` unless the numbers of states and timesteps agree.
 
         Parameters
         ----------
@@ -144,7 +144,7 @@ class TransitionCounts:
 
 
 def added(a: sparse.csr_array | None, b: sparse.csr_array | None) -> sparse.csr_array | None:
-    """Return the sum of two matrices, None if there are none."""
+    """Return the sum of two matrices, or None."""
     return None if a is None or b is None else a + b
 
 
@@ -208,7 +208,7 @@ def _check_counts(counts: TransitionCounts) -> None:
 
 
 def _check_flow(counts: TransitionCounts) -> None:
-    """Raise `InvalidInputError` unless trials leave where they came to, and are paid there."""
+    """Raise `InvalidInputError` unless trials leave the states that they reach."""
     S, N, T = counts.n_states, counts.transition_counts, counts.t_max + 1
     timestep = np.repeat(np.arange(T), np.diff(N.indptr))
     state, next_state = np.divmod(N.indices.astype(np.int64), S)
@@ -218,7 +218,7 @@ def _check_flow(counts: TransitionCounts) -> None:
     unlike = sparse.coo_array(left[1:] - reached[:-1])
     if counts.n_at is not None:  # trials are cut short, but none begins late
         unlike.data = np.maximum(unlike.data, 0)
-    if has_gaps(counts.n_at):  # nor do more come back than were missing
+    if has_gaps(counts.n_at):  # no more come back than were missing
         came = np.bincount(unlike.row, unlike.data, minlength=T - 1)
         missing = counts.n_trials - counts.trials_at[:-1]
         unlike.data[(came <= missing)[unlike.row]] = 0
@@ -227,7 +227,7 @@ def _check_flow(counts: TransitionCounts) -> None:
         t, s = int(unlike.row[0]), int(unlike.col[0])
         raise InvalidInputError(
             f"{reached[t, s]} trials reach state {s} at timestep {t}, and {left[t + 1, s]} leave "
-            f"it at timestep {t + 1}: trials do not come or go"
+            f"it at timestep {t + 1}: every trial that reaches a state must leave it"
         )
     was_in: Any = left.astype(bool)
     for name in ("reward_sums", "duration_sums"):
@@ -247,13 +247,13 @@ class Taken(NamedTuple):
 class ActionCounts:
     """Transition counts by state and action, pooled over timesteps and behaviors, by batch.
 
-    What follows a state and an action depends neither on the timestep nor on who chose the
-    action. So these counts serve every policy.
+    The transition from a state and an action depends neither on the timestep nor on the policy. So
+    these counts serve every policy.
 
     Keys (n,), ascending, are ((b S + s) A + a) S + s' of every kind of transition in batch b, with
     its count (a probability if counts are exact) and the sums of its rewards and their squares.
     ``times`` (n, 3) are sums of durations, of their squares, and of rewards times durations; None
-    if each step takes 1 unit of time. Properties are those of a single batch.
+    if each step takes 1 unit of time. Properties are for a single batch.
     """
 
     n_states: int
@@ -284,12 +284,12 @@ class ActionCounts:
         batch: IntArray | int = 0,
         n_batches: int = 1,
     ) -> ActionCounts:
-        """Count transitions, arrays of one shape; states and actions are from 0, and checked."""
+        """Count transitions, arrays of one shape; check states and actions (from 0)."""
         S, A = n_states, n_actions
         n_keys = n_batches * S**2 * A
         if n_keys >= _LARGEST_KEY:
             raise InvalidInputError(
-                f"what {A} actions lead to from {S} states cannot be counted: give "
+                f"transitions of {A} actions in {S} states cannot be counted: give "
                 "observations='vectors', or leave actions out"
             )
         named = ("states", state, S), ("actions", action, A), ("next states", next_state, S)
@@ -318,9 +318,9 @@ class ActionCounts:
     ) -> ActionCounts:
         """Return the counts of a policy that takes actions (S,), from 0.
 
-        Moves are states and next states (n,), in any order, each with its count (n,). Rewards
-        and durations (S,) are sums on leaving each state. Their squares are unknown: they are
-        computed as if all rewards on leaving a state were equal.
+        Moves are states and next states (n,), in any order, each with its count (n,). Rewards and
+        durations (S,) are sums on leaving each state. Their squares are computed as if all rewards
+        on leaving a state were equal.
         """
         S, (state, next_state) = len(actions), moves
         keys = (state * n_actions + actions[state]) * S + next_state
@@ -336,7 +336,7 @@ class ActionCounts:
         return cls(S, n_actions, key, numbers, total * mean, total * mean**2, times)
 
     def checked(self) -> ActionCounts:
-        """Return counts that come from elsewhere, or raise unless they fit together."""
+        """Return checked counts, or raise unless they fit together."""
         key, parts = self.key, self._sums
         n_keys = check_integer("n_batches", self.n_batches, 1) * self.n_states**2 * self.n_actions
         if (
@@ -351,7 +351,7 @@ class ActionCounts:
             or (self.times is not None and not (self.times[:, 0] >= 0.0).all())
         ):
             raise InvalidInputError(
-                f"these are no counts of {self.n_states} states and {self.n_actions} actions"
+                f"the counts are not of {self.n_states} states and {self.n_actions} actions"
             )
         return self
 
@@ -369,12 +369,12 @@ class ActionCounts:
         return ActionCounts(self.n_states, self.n_actions, self.key[here] - b * size, *parts)
 
     def in_batch(self, b: int, n_batches: int) -> ActionCounts:
-        """Return the counts of a single batch as those of batch b of so many."""
+        """Return the counts of a single batch as batch b of ``n_batches``."""
         key = self.key + b * self.n_states**2 * self.n_actions
         return replace(self, key=key, n_batches=n_batches)
 
     def check_adds(self, other: ActionCounts) -> None:
-        """Raise `InvalidInputError` unless the other has as many states and actions."""
+        """Raise `InvalidInputError` unless the numbers of states and actions agree."""
         if (self.n_states, self.n_actions) != (other.n_states, other.n_actions):
             raise InvalidInputError(
                 f"counts of {self.n_states} states and {self.n_actions} actions do not add to "
@@ -436,8 +436,8 @@ class ActionCounts:
     def variances(self, values: FloatArray, gain: float) -> FloatArray:
         """Return the sample variance of r - g τ + v(s') of each state and action, shape (S, A).
 
-        Each pair gets one more sample of the mean variance of all pairs: a few samples alone
-        do not tell a variance.
+        Each pair gets one more sample with the mean variance of all pairs, since few samples do not
+        determine a variance.
         """
         v = values[self.next_state]
         n = self.n_samples.astype(np.float64)
@@ -448,7 +448,7 @@ class ActionCounts:
             paid = paid - gain * time
             paid_squares = paid_squares - 2.0 * gain * joint + gain**2 * squared
         mean = self._by_pair(paid + self.count * v) / seen
-        # About the mean: small variances are lost in the rounding of large squares.
+        # Squares are about the mean: rounding of large squares would hide small variances.
         about = v - mean.ravel()[self.pair]
         squares = paid_squares + 2.0 * paid * about + self.count * about**2
         deviations = np.maximum(self._by_pair(squares), 0.0)
@@ -461,7 +461,7 @@ class ActionCounts:
 
 
 def together(*taken: ActionCounts | None) -> ActionCounts | None:
-    """Return the sum of the counts that there are; None if there are none."""
+    """Return the sum of the counts that are not None, or None."""
     known = [each for each in taken if each is not None]
     return reduce(add, known) if known else None
 

@@ -1,13 +1,13 @@
-r"""Logged trials as encoded ones: all over the same timesteps, with their actions checked.
+r"""Encoded logged trials: all over the same timesteps, with their actions checked.
 
-Trials of another policy have other values. A single action that the policy never takes shows that
-they are another policy's. Pearson's statistic over all states visited tells whether a stochastic
-policy takes actions as often as the log does,
+Trials of another policy have other values. One action that the policy never takes reveals such
+trials. For a stochastic policy, Pearson's statistic over all visited states compares its
+probabilities with the log's frequencies,
 
 .. math:: X = \sum_s \sum_a \frac{(n_{sa} - n_s \pi_a)^2}{n_s \pi_a},
 
-whose mean and variance are known for any numbers of visits, even small ones (Haldane 1937): with
-k_s actions possible in s,
+whose mean and variance are known for any numbers of visits (Haldane 1937): with k_s possible
+actions in s,
 
 .. math:: E X = \sum_s (k_s - 1), \quad \mathrm{Var}\, X = \sum_s
           \left( 2 (k_s - 1) + \frac{1}{n_s} \Big( \sum_a \frac{1}{\pi_a} - k_s^2 - 2 k_s + 2
@@ -40,7 +40,7 @@ from lstd_agent.trials.policies import (
 )
 from lstd_agent.trials.spaces import batch_size, joined, take
 
-# Frequencies belong to another policy if their statistic is so many standard deviations too large.
+# Frequencies belong to another policy if the statistic is this many standard deviations too large.
 # By Chebyshev's inequality at most one of a hundred correct logs is refused.
 _DEVIATIONS = 10.0
 
@@ -55,11 +55,10 @@ def encoded_trials(
     known: int | None,
     numbers: ActionNumbers | None = None,
 ) -> KeptTrials:
-    """Return logged trials, encoded and as long as the others of an agent.
+    """Return logged trials, encoded, and as long as an agent's other trials.
 
-    What is logged after t_max is left out; None stands for the ``known`` last timestep of the
-    agent's trials so far, or else for the end of the longest trial. Without ``numbers`` actions
-    are left out.
+    Timesteps after t_max are left out; None is the ``known`` last timestep of the agent's trials so
+    far, or the end of the longest trial. Without ``numbers`` actions are left out.
     """
     T = _last_timestep(trials, t_max, known) + 1
     n = np.minimum(trials.lengths, T)
@@ -75,9 +74,11 @@ def encoded_trials(
     flat = _encoded(encoding, trials)
     encoding.check_features(flat[: trials.lengths[0] + 1])
     first, t = np.cumsum(trials.lengths + 1) - trials.lengths - 1, np.arange(T + 1)
-    # A trial that was cut short stays where it was last, and one that ended in its end.
+    # A trial that was cut short stays in its last state, and a terminated one in the terminal
+    # state.
     states = encoding.compact(flat)[first[:, None] + np.minimum(t, n[:, None])]
-    states[ended[:, None] & (t >= n[:, None])] = encoding.terminal
+    if ended.any():
+        states[ended[:, None] & (t >= n[:, None])] = encoding.terminal
     has = t[:-1] < n[:, None]
     is_kept = np.concatenate([np.arange(length) < T for length in trials.lengths])
 
@@ -98,7 +99,7 @@ def encoded_trials(
 
 
 def _last_timestep(trials: LoggedTrials, t_max: int | None, known: int | None) -> int:
-    """Return the last timestep of trials to be added to others, or raise if they do not fit."""
+    """Return the last timestep for added trials, or raise if they do not fit."""
     longest = int(trials.lengths.max()) - 1
     if t_max is None:
         t_max = longest if known is None else known
@@ -132,7 +133,7 @@ def _encoded(encoding: Encoding, trials: LoggedTrials) -> States:
             i, t = _place(trials.lengths + 1, place)
             raise InvalidInputError(
                 f"observation {t} of trial {i} is {states[place]}, which {encoding.space} does "
-                "not hold: name the space that it is of"
+                "not hold: name its space"
             )
     return states
 
@@ -152,7 +153,7 @@ def _encoded_alone(encoding: Encoding, trials: LoggedTrials, i: int) -> States:
 
 
 def implied_space(trials: LoggedTrials) -> gym.Space[Any] | None:
-    """Return the space that a log tells: named, or unbounded for vectors of floats."""
+    """Return the space of a log: named, or unbounded for vectors of floats."""
     if trials.observation_space is not None:
         return trials.observation_space
     observed: NDArray[Any] | Any = trials.observations[0]
@@ -165,10 +166,10 @@ def implied_space(trials: LoggedTrials) -> gym.Space[Any] | None:
 def action_numbers(
     trials: LoggedTrials, known: ActionNumbers | None, policy: Any
 ) -> ActionNumbers | None:
-    """Return how many Discrete actions there are, and the first of them; None if that is not told.
+    """Return the number of Discrete actions and the first one; None if not known.
 
-    A space of actions tells, which must be that of the trials so far (``known``). Without one,
-    integers are actions from 0 to the largest, or to that of a policy's table.
+    A space of actions must agree with the trials so far (``known``). Without one, integers are
+    actions from 0 to the largest, in the log or in a policy's table.
     """
     actions, space = trials.actions, trials.action_space
     if actions is None:
@@ -190,7 +191,7 @@ def action_numbers(
 
 
 def _n_actions(actions: list[NDArray[Any]], policy: Any) -> int:
-    """Return how many actions a policy's table and the log have, from 0 on."""
+    """Return the number of actions of a policy's table and the log, from 0."""
     if policy is None or callable(policy):
         policy = ()
     if np.ndim(policy) == 2:
@@ -199,7 +200,7 @@ def _n_actions(actions: list[NDArray[Any]], policy: Any) -> int:
 
 
 def as_numbers(trials: LoggedTrials, numbers: ActionNumbers) -> IntArray:
-    """Return the actions of all trials, one after the other, from 0; or raise if one is none."""
+    """Return the actions of all trials in one array, from 0; raise if one is invalid."""
     assert trials.actions is not None
     for i, actions in enumerate(trials.actions):
         if actions.ndim != 1 or actions.dtype.kind not in "biuf":
@@ -221,7 +222,7 @@ def _misfit(numbers: ActionNumbers, trial: int, action: Any) -> InvalidInputErro
 
 
 def _place(sizes: IntArray, place: int) -> tuple[int, int]:
-    """Return the trial of the place-th of all rows, and the row within it, by sizes of trials."""
+    """Return the trial that contains row ``place`` of all trials, and the row within the trial."""
     stop = np.cumsum(sizes)
     trial = int(np.searchsorted(stop, place, side="right"))
     return trial, place - int(stop[trial] - sizes[trial])
@@ -230,14 +231,14 @@ def _place(sizes: IntArray, place: int) -> tuple[int, int]:
 def check_actions(
     policy: Policy, trials: LoggedTrials, space: gym.Space[Any], batched: bool | None = None
 ) -> None:
-    """Raise unless the logged actions may be a policy's: taken, and as often as its table says.
+    """Raise unless a policy takes the logged actions, as often as its table says.
 
-    Nothing can be told of a function whose answers differ from one call to the next.
+    A function that changes its answers cannot be checked.
     """
     if trials.actions is None:
         raise InvalidInputError(
-            "whether trials are of a policy is told by their actions, and the log has none: give "
-            "actions, or leave policy= out, which takes the trials for those of the policy that "
+            "actions show whether trials are of a policy, and the log has none: give "
+            "actions, or leave policy= out, which means that the trials are of the policy that "
             "is evaluated"
         )
     if callable(policy) or not isinstance(space, spaces.Discrete):
@@ -291,7 +292,7 @@ def _check_frequencies(
         raise InvalidInputError(
             f"the log's actions are not drawn by the policy: in state {seen[worst]} they are "
             f"{observed[worst].tolist()}, by {pi[worst].tolist()}. Are they of another policy? "
-            "Without policy= they are taken for what they are"
+            "Without policy= they are not checked"
         )
 
 
@@ -313,12 +314,11 @@ def _check_calls(actor: Actor, trials: LoggedTrials) -> None:
 
 
 def _never(trials: LoggedTrials, place: int) -> InvalidInputError:
-    """Return the error of an action that a policy never takes, the place-th of the log."""
+    """Return the error of action number ``place`` of the log, which a policy never takes."""
     assert trials.actions is not None
     i, t = _place(trials.lengths, place)
     return InvalidInputError(
         f"trial {i} takes action {trials.actions[i][t]} on observing "
         f"{take(trials.observations[i], t)} at timestep {t}, which the policy never does: trials "
-        "of another policy tell that one's values. Without policy= they are taken for what they "
-        "are"
+        "of another policy have other values. Without policy= they are not checked"
     )

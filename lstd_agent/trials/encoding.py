@@ -1,4 +1,4 @@
-"""Encodings: observations as the states that trials are made of, with their features.
+"""Encodings: observations become states, which have features.
 
 Observations of a Discrete space, or of a small finite space, are *counted*: states are numbers.
 Other observations are *vectors*. A task that ends has one more state, *terminal*: absorbing,
@@ -31,7 +31,7 @@ from lstd_agent.trials.spaces import (
 )
 
 ObservationKind = Literal["auto", "counted", "vectors"]
-"""How observations are kept; ``"auto"`` counts those of small finite spaces."""
+"""How observations are kept; ``"auto"`` counts observations of small finite spaces."""
 
 MAX_COUNTED = 10_000
 """``"auto"`` counts a finite space of at most this many elements; Discrete spaces always."""
@@ -41,7 +41,7 @@ _INTEGERS = {int, np.int32, np.int64}
 
 
 class _Shared:
-    """What both kinds of encodings have."""
+    """The common part of both encodings."""
 
     space: Space[Any]
     ends: bool
@@ -62,7 +62,7 @@ class _Shared:
     def encode_any(self, observations: Any) -> tuple[States, tuple[int, ...]]:
         """Return the states (m, ...) of one observation or a batch of m, and () or (m,).
 
-        Of a Dict or Tuple space a list is a list of single observations.
+        For a Dict or Tuple space a list holds single observations.
         """
         batch, is_single = one_or_many(self.space, observations)
         states = self.encode(batch)
@@ -90,14 +90,14 @@ class _Shared:
             found = states
         return found.reshape(m, n, *found.shape[1:])
 
-    # Either kind has its own.
+    # Each kind defines its own.
     encode: Callable[[Any], States]
     rows: Callable[[States], Rows]
     _states_of: Callable[[NDArray[Any]], States]
 
 
 class CountedEncoding(_Shared):
-    """Observations of a finite space, by numbers.
+    """Observations of a finite space, as numbers.
 
     Functions and transformers of observations get (n,) numbers of a Discrete space, and the parts
     (n, k) of any other (see `lstd_agent.trials.spaces`). If the task ends, the terminal state comes
@@ -131,18 +131,18 @@ class CountedEncoding(_Shared):
 
     @property
     def table_rows(self) -> Rows:
-        """Features of all states, shape (n_states, d), dense or CSR as they were given."""
+        """Features of all states, shape (n_states, d), dense or CSR as given."""
         assert self._table is not None
         return self._table
 
     def without_features(self) -> CountedEncoding:
-        """Return a copy that only counts, as workers do: a table may be large."""
+        """Return a copy for workers, which only count: a table may be large."""
         slim = copy.copy(self)
         slim._table, slim.given = None, no_features
         return slim
 
     def observed(self, states: IntArray) -> NDArray[Any]:
-        """Return the observations of states (n,): themselves, or their parts (n, k)."""
+        """Return the observations of states (n,): numbers, or parts (n, k)."""
         if self.is_discrete:
             return np.asarray(states) + self.start
         return self.numbering.parts_of(states)
@@ -153,21 +153,21 @@ class CountedEncoding(_Shared):
         return int(observed) if self.is_discrete else observed
 
     def encode(self, observations: Any) -> States:
-        """Return the state numbers (n,) of a batch of observations, an array of their own."""
+        """Return the state numbers (n,) of a batch of observations, as a new array."""
         if not self.is_discrete:
             return self.numbering.numbers(observations)
         observed = plain_array(observations, "a batch of observations")
         if observed.dtype.kind not in "iu":
             raise self._misfit(observations)
-        # Converted first: small integers wrap around.
+        # Convert first: small integers wrap around.
         state = observed.astype(np.int64, copy=False) - self.start
-        # As unsigned numbers, negative states are huge: one pass finds both kinds.
+        # As unsigned numbers, negative states are huge: one pass finds both errors.
         if state.size and state.view(np.uint64).max() >= self.n:
             raise self._misfit(observed[(state < 0) | (state >= self.n)][0])
         return state
 
     def encode_table(self, observations: Any) -> States:
-        """Return the states (n,) of logged observations, which a table may hold as floats."""
+        """Return the states (n,) of logged observations, which may be floats in a table."""
         is_float = isinstance(observations, np.ndarray) and observations.dtype.kind == "f"
         if is_float and np.isfinite(observations).all():
             whole = observations.astype(np.int64)
@@ -182,7 +182,7 @@ class CountedEncoding(_Shared):
     def hold(self, observation: Any) -> int:
         """Return the state of a single observation, checked."""
         if not self.is_discrete:
-            # The number of an observation of several parts is looked up, once it was seen.
+            # Numbers of observations of several parts are looked up after their first use.
             key = _key(observation)
             number = self._numbers.get(key)
             if number is None:
@@ -199,11 +199,11 @@ class CountedEncoding(_Shared):
         return state
 
     def is_held(self, held: int, observation: Any) -> bool:
-        """Tell whether a single observation is the one that was held, and check it."""
+        """Return whether a single observation equals the held one, and check it."""
         return held == self.hold(observation)
 
     def is_single(self, observation: Any) -> bool:
-        """Tell quickly whether this is a single observation; False may be wrong."""
+        """Return quickly whether this is a single observation; False may be wrong."""
         is_number = self.is_discrete and type(observation) is int
         return is_number and 0 <= observation - self.start < self.n
 
@@ -296,7 +296,7 @@ class VectorEncoding(_Shared):
         return slim
 
     def encode(self, observations: Any) -> NDArray[Any]:
-        """Return the vectors (n, k) of a batch of observations, an array of their own."""
+        """Return the vectors (n, k) of a batch of observations, as a new array."""
         return self._states_of(flatten_batch(self.space, observations))
 
     encode_table = encode  # numbers of any type are vectors
@@ -334,7 +334,7 @@ class VectorEncoding(_Shared):
         return parts if all(plain) else []
 
     def is_held(self, held: NDArray[Any], observation: Any) -> bool:
-        """Tell whether a single observation is the one that was held, and check it."""
+        """Return whether a single observation equals the held one, and check it."""
         # Bytes compare faster than elements; zeros of either sign need the latter.
         alike = self.is_single(observation) and observation.dtype == held.dtype
         if alike and held.tobytes() == observation.tobytes():
@@ -342,7 +342,7 @@ class VectorEncoding(_Shared):
         return np.array_equal(held, self.hold(observation))
 
     def is_single(self, observation: Any) -> bool:
-        """Tell quickly whether this is a single observation; False may be wrong."""
+        """Return quickly whether this is a single observation; False may be wrong."""
         return type(observation) is np.ndarray and observation.shape == self._shape
 
     def encode_held(self, held: Sequence[NDArray[Any]]) -> NDArray[Any]:
@@ -357,7 +357,7 @@ class VectorEncoding(_Shared):
         if not ended.any():
             return self._compute(vectors)
         if ended.all():
-            # How many features there are shows when they are computed of anything finite.
+            # Compute features of anything finite to find their number.
             return np.zeros((len(vectors), self._compute(np.zeros((1, vectors.shape[1]))).shape[1]))
         living = self._compute(vectors[~ended])
         place = np.where(ended, living.shape[0], np.cumsum(~ended) - 1)
@@ -407,7 +407,7 @@ def no_features(observations: FloatArray) -> Rows:
 
 
 Encoding: TypeAlias = CountedEncoding | VectorEncoding
-"""Either kind: both answer to the same names, and ``is_counted`` tells which it is."""
+"""Either kind: both have the same interface, and ``is_counted`` distinguishes them."""
 
 
 def make_encoding(

@@ -1,7 +1,7 @@
-"""Trials kept as they are: those of vector observations.
+"""Kept trials, of vector observations.
 
-Kept trials serve any features, kernel or window, even if these are chosen after collection. Trials
-beyond ``max_bytes`` are held in temporary files.
+Features, kernels and windows may be chosen after collection. Trials beyond ``max_bytes`` are held
+in temporary files.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ NO_TIME = (
 
 _WHERE = "at timestep {1} of trial {0}"
 
-# Numbers are copied about this many at a time.
+# Approximate number of entries that are copied at a time.
 _CHUNK = 2**20
 
-# Entries of optional arrays that trials came without.
+# Default entries of missing arrays.
 _MISSING = {"actions": np.int8(-1), "explored": np.bool_(False), "durations": 1.0}
 
 
@@ -39,20 +39,20 @@ class KeptTrials:
     Attributes
     ----------
     observations : ndarray, shape (m, t_max + 2, k)
-        What followed the last timestep included, in the type in which it came; NaN from the end
-        of a trial that terminates. Of counted observations the numbers of states (m, t_max + 2).
+        Includes the observation after the last timestep; NaN after a trial terminated. Numbers keep
+        their type. Counted observations are numbers of states (m, t_max + 2).
     rewards : ndarray, shape (m, t_max + 1)
     lengths : ndarray of int, shape (m,), optional
-        How many timesteps each trial has, if some were cut short: later entries are finite
-        and mean nothing.
+        Number of timesteps of each trial, if some were cut short: later entries are finite, and not
+        used.
     actions : ndarray of int, shape (m, t_max + 1), optional
         From 0; -1 where an action is not known.
     explored : ndarray of bool, shape (m, t_max + 1), optional
-        Which actions were exploratory: these transitions only serve action values.
+        Exploratory actions: these transitions only serve action values.
     durations : ndarray, shape (m, t_max + 1), optional
         How long each step takes; None if each takes 1 unit of time.
     counts : None
-        `TransitionCounts` have some.
+        For the interface of `TransitionCounts`.
 
     Examples
     --------
@@ -85,13 +85,13 @@ class KeptTrials:
         Parameters
         ----------
         observations : array_like, shape (m, t_max + 2, ...)
-            Of m trials at timesteps 0 to t_max + 1; axes after the second are flattened. NaN
-            marks what follows the end of a trial that terminates.
+            Of m trials at timesteps 0 to t_max + 1; axes after the second are flattened. NaN after
+            a trial terminated.
         rewards : array_like, shape (m, t_max + 1)
         lengths : array_like of int, shape (m,), optional
-            How many timesteps each trial has, where not all have all of them.
+            Number of timesteps of each trial, if some were cut short.
         actions, explored : array_like, shape (m, t_max + 1), optional
-            Which actions were taken, and which of them were exploratory.
+            The actions, and which of them were exploratory.
         durations : array_like, shape (m, t_max + 1), optional
             How long each step takes; 1 by default.
 
@@ -151,7 +151,7 @@ class KeptTrials:
         return int(self.observations.nbytes) + int(self.rewards.nbytes) + times
 
     def check_adds(self, other: KeptTrials) -> None:
-        """Raise `InvalidInputError` unless the other has such observations and timesteps.
+        """Raise `InvalidInputError` unless observations and timesteps have the same shape.
 
         Parameters
         ----------
@@ -196,7 +196,7 @@ class KeptTrials:
         return cls(**parts)
 
     def part(self, name: str) -> NDArray[Any]:
-        """Return one of the arrays by its name, full of default values if it is None.
+        """Return an array by its name, with default values if it is None.
 
         Parameters
         ----------
@@ -233,7 +233,7 @@ class KeptTrials:
 
     @property
     def own(self) -> BoolArray | None:
-        """Which transitions are the policy's, shape (m, t_max + 1); None where all are."""
+        """Which transitions are the policy's, shape (m, t_max + 1); None if all are."""
         if self.lengths is None:
             return None if self.explored is None else ~self.explored
         has: BoolArray = np.arange(self.t_max + 1) < self.lengths[:, None]
@@ -246,9 +246,9 @@ class KeptTrials:
         return full if self.lengths is None else self.lengths
 
     def states(self, n: int | None = None) -> NDArray[Any]:
-        """Return the states (n, t_max + 1, k) of the first n trials, or of all, as they came.
+        """Return the states (n, t_max + 1, k) of the first n trials, or of all.
 
-        They are infinite at timesteps that a trial does not have.
+        They are infinite after a trial was cut short.
 
         Parameters
         ----------
@@ -304,15 +304,15 @@ def check_both_timed(ours: Any, theirs: Any) -> None:
     """Raise `InvalidInputError` if only one of two groups of trials has durations."""
     if (ours is None) != (theirs is None):
         raise InvalidInputError(
-            "some trials or steps come with durations and others without: give all of them theirs "
+            "some trials or steps have durations and others do not: give all of them durations "
             "(1 where a step takes one unit of time), or none, or forget the others with reset()"
         )
 
 
 class GrowingTrials:
-    """Trials to which others are added: in memory up to ``max_bytes``, beyond it in files.
+    """A growing set of trials: in memory up to ``max_bytes``, beyond it in files.
 
-    Files are temporary and have no name: they go with the process or with the arrays.
+    Files are temporary and have no name: they vanish with the process or the arrays.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -348,7 +348,7 @@ class GrowingTrials:
                 held = self.trials.part(name)
             dtype = new.dtype if held is None else np.result_type(held, new)
             if held is None or n > len(held) or move or dtype != held.dtype:
-                # Half as much again, so that adding little by little copies little.
+                # Reserve half as much again, so that small additions rarely copy.
                 room = n if held is None else max(n, len(held) + len(held) // 2)
                 larger = allocated((room, *new.shape[1:]), dtype, in_file)
                 if held is not None:
@@ -360,7 +360,7 @@ class GrowingTrials:
 
 
 def allocated(shape: tuple[int, ...], dtype: Any, in_file: bool) -> NDArray[Any]:
-    """Return an array in memory, or in a temporary file that goes with it, if there is room."""
+    """Return an array in memory, or in a temporary file that vanishes with it, if there is room."""
     if not in_file:
         return np.empty(shape, dtype)
     n_bytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
@@ -374,7 +374,7 @@ def allocated(shape: tuple[int, ...], dtype: Any, in_file: bool) -> NDArray[Any]
                 f"has no room for {in_words(n_bytes)} ({error.strerror}): collect fewer or "
                 "shorter trials, raise max_bytes, or name another folder by TMPDIR"
             ) from error
-        # A plain array: the map ends with the last array that shows it.
+        # A plain array: the map is closed with the last array that views it.
         return np.asarray(np.memmap(file, dtype, "r+", shape=shape))
 
 
@@ -393,7 +393,7 @@ def in_words(n_bytes: int) -> str:
 
 
 def has_gaps(n_at: IntArray | None) -> bool:
-    """Return whether some trials miss a timestep but have a later one: they were explored."""
+    """Return whether some trials miss a timestep but have a later one, because of exploration."""
     return n_at is not None and bool((np.diff(n_at) > 0).any())
 
 
@@ -410,7 +410,7 @@ def _by_timestep(name: str, given: ArrayLike | None, kinds: str, shape: tuple[in
 
 
 def _checked_lengths(lengths: ArrayLike | None, m: int, n: int) -> IntArray | None:
-    """Return how many of n timesteps each of m trials has; None if all have all."""
+    """Return the number of timesteps of each of m trials; None if all have n."""
     if lengths is None:
         return None
     checked = plain_array(lengths, "lengths")

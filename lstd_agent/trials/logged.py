@@ -1,10 +1,10 @@
-"""Samples that people already have: logged trials from arrays, tables and Minari datasets.
+"""Logged trials from arrays, tables and Minari datasets.
 
-A trial of n transitions has n + 1 observations, n rewards and, if they were logged, n actions and
-n durations: ``rewards[t]`` and ``actions[t]`` belong to leaving ``observations[t]``, and the last
-observation followed the last reward. A trial that is shorter than others was *cut short*, unless it
-is said to have terminated: nobody knows what came next, but the task did not end. Equations are of
-single transitions, so that a transition counts whatever came later.
+A trial of n transitions has n + 1 observations, n rewards and, if logged, n actions and n
+durations. ``rewards[t]`` and ``actions[t]`` belong to leaving ``observations[t]``; the last
+observation follows the last reward. A shorter trial was *cut short*, unless it terminated: its next
+states are unknown, but the task did not end. Its transitions count, because equations are of single
+transitions.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ Columns = str | Sequence[str]
 
 @dataclass(frozen=True, eq=False)
 class LoggedTrials:
-    """Trials as they were logged, of any lengths, checked.
+    """Logged trials of any lengths, checked.
 
     `of` takes arrays, `from_frame` a table with one row a timestep, `from_minari` a dataset.
 
     Attributes
     ----------
     observations : list
-        Of each trial a batch of n + 1 observations: an array, or a dict or tuple of arrays.
+        For each trial n + 1 observations: an array, or a dict or tuple of arrays.
     rewards : list of ndarray, shape (n,)
     actions : list of ndarray, shape (n, ...), or None
     terminated : ndarray of bool, shape (m,)
-        Whether a trial ended with its last transition; else it was cut short there.
+        Whether a trial ended with its last transition, instead of being cut short.
     observation_space, action_space : Space or None
-        Where the log tells them.
+        If the log names them.
     durations : list of ndarray, shape (n,), or None
         How long each step takes; None if each takes 1 unit of time.
 
@@ -96,8 +96,8 @@ class LoggedTrials:
         Parameters
         ----------
         observations : array_like, shape (m, n + 1, ...), or iterable of batches
-            Of each trial; lengths may differ. Of a Dict or Tuple space a dict or tuple of arrays
-            (n + 1, ...) each.
+            Lengths may differ. For a Dict or Tuple space each batch is a dict or tuple of arrays (n
+            + 1, ...).
         rewards : array_like, shape (m, n), or iterable of array_like
             ``rewards[i][t]`` is paid on leaving ``observations[i][t]``.
         actions : array_like, shape (m, n, ...), or iterable of array_like, optional
@@ -179,25 +179,25 @@ class LoggedTrials:
         frame : DataFrame or mapping
             Columns ``frame[name]`` are array-like: of pandas, polars, or a dict.
         trial : str
-            Column that tells trials apart.
+            Column of trial numbers or names.
         observation : str or sequence of str
             Column of numbered states, or columns that make up a vector.
         reward : str
-            Column of what is paid on leaving the row's observation.
+            Column of rewards on leaving the row's observation.
         timestep : str, optional
-            Column of consecutive integers, from the same one on in each trial, by which rows are
-            sorted. Without it rows are in order.
+            Column of consecutive integers with the same start in each trial, by which rows are
+            sorted. By default rows are in order.
         action : str or sequence of str, optional
         next_observation : str or sequence of str, optional
-            Columns of what followed each row. Without them a trial's last row is only an
-            observation, and its reward must be missing (NaN).
+            Columns of the next observation. Without them a trial's last row is only an observation,
+            and its reward must be missing (NaN).
         terminated : str, optional
             Column of bool: true in a trial's last row, if it ended there.
         duration, time : str, optional
-            Column of how long each row's observation lasts, or of when it began. Of dates and
-            times durations are in seconds. Without either each step takes 1.
+            Column of durations of each row's observation, or of its start. Dates and times give
+            seconds. By default each step takes 1.
         drop_last : bool
-            Without next observations: leave out the reward and action of the last row.
+            Leave out the reward and action of the last row, for want of a next observation.
         observation_space, action_space : Space, optional
 
         Returns
@@ -299,7 +299,7 @@ def as_logged(
 
 
 def _each(parts: Any, name: str) -> list[Any]:
-    """Return the parts of all trials as a list, or raise if they are none."""
+    """Return the parts of all trials as a list, or raise."""
     try:
         return list(parts)
     except TypeError:
@@ -356,7 +356,7 @@ def _column(frame: Any, name: Any, role: str) -> NDArray[Any]:
 
 
 def _trials_of(columns: dict[str, NDArray[Any]], drop_last: bool) -> dict[str, Any]:
-    """Cut the columns of a table into trials, as `LoggedTrials.of` takes them."""
+    """Cut the columns of a table into the arguments of `LoggedTrials.of`."""
     reward = columns["reward"]
     if not len(reward):
         raise InvalidInputError("the table has no rows")
@@ -445,7 +445,7 @@ def _check_last_rows(
     is_open: BoolArray,
     drop_last: bool,
 ) -> None:
-    """Raise unless the last row of each open trial is only the observation that came last."""
+    """Raise unless the last row of each open trial is only an observation."""
     reward = columns["reward"].astype(np.float64)
     wrong = is_open & ((start == last) | (~np.isnan(reward[last]) & (not drop_last)))
     if not wrong.any():
@@ -457,7 +457,7 @@ def _check_last_rows(
     if np.isnan(reward[start[i]]):
         raise InvalidInputError(
             f"the first reward of trial {label} is missing and the last is not: rewards are "
-            "those on entering a row's observation, and are to be those on leaving it. Shift them "
+            "paid on entering a row's observation, and must be paid on leaving it. Shift them "
             "by one within each trial"
         )
     raise InvalidInputError(
@@ -470,9 +470,9 @@ def _check_last_rows(
 def _times(
     columns: Mapping[str, NDArray[Any]], is_whole: BoolArray, last: IntArray
 ) -> NDArray[Any] | None:
-    """Return how long the step of each row takes; the last row of a trial may have any number."""
+    """Return the duration of each row's step; the last row of a trial may have any number."""
     if "duration" in columns and "time" in columns:
-        raise InvalidInputError("duration= and time= tell the same: leave one of them out")
+        raise InvalidInputError("duration= and time= both give durations: leave one of them out")
     if "duration" in columns:
         times = columns["duration"]
     elif "time" not in columns:
@@ -480,7 +480,7 @@ def _times(
     elif is_whole.any():
         raise InvalidInputError(
             f"no row follows the last one of trial {_label(columns, last[np.argmax(is_whole)])}, "
-            "so that time= does not tell how long it lasts: name a column of durations "
+            "so time= does not give its duration: name a column of durations "
             "(duration=) instead"
         )
     elif columns["time"].dtype.kind not in "fiubM":
@@ -503,7 +503,7 @@ def _observations(
     """Return the n + 1 observations of the n transitions of each trial."""
     observed, each = columns["observation"], list(zip(start, last, n, strict=True))
     if "next_observation" not in columns:
-        # What follows an end does not matter: the last observation stands in.
+        # Observations after an end do not matter: repeat the last one.
         return [observed[np.minimum(np.arange(a, a + k + 1), b)] for a, b, k in each]
     following = columns["next_observation"]
     unlike = (observed[1:] != following[:-1]).reshape(len(observed) - 1, -1).any(axis=1)
@@ -513,6 +513,6 @@ def _observations(
         raise InvalidInputError(
             f"row {row - start[start <= row][-1]} of trial {_label(columns, row)} is followed "
             f"by {following[row]}, and the row after it is at {observed[row + 1]}: are rows "
-            "missing, or is the column of trials another one?"
+            "missing, or is the column of trials wrong?"
         )
     return [np.concatenate((observed[a : b + 1], following[b : b + 1])) for a, b, _ in each]

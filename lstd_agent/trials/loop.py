@@ -28,16 +28,16 @@ from lstd_agent.trials.recording import (
 )
 from lstd_agent.trials.spaces import is_batch, plain_array
 
-# Single trials are added up once they have so many timesteps: a few megabytes.
+# Number of timesteps of finished single trials that are added up together: a few megabytes.
 _MOST_WAITING = 2**18
 
 
 class UserLoop:
-    """What a policy does in a user's loop, and the trials that the loop makes.
+    """The policy and the trials of a user's loop.
 
-    Trials are those of one thread at a time: another is refused while one is under way. Finished
-    trials are ``gathered`` in an agent's `Batches`, while the lock is held. ``known`` returns the
-    encoding of observations if nothing was attached, or raises.
+    While a trial is under way, other threads are refused. Finished trials are ``gathered`` in an
+    agent's `Batches`, under the lock. ``known`` returns the encoding of observations if nothing was
+    attached, or raises.
     """
 
     def __init__(
@@ -52,21 +52,18 @@ class UserLoop:
         self._thread = 0
 
     def begin(self, encoding: Encoding, t_max: int | None = None) -> SequentialTrials:
-        """Observe trials up to t_max from here on; none is under way or waits.
-
-        Without t_max the first finished trial tells it.
-        """
+        """Observe trials up to t_max, by default the last timestep of the first finished one."""
         self._sequential = SequentialTrials(encoding, None)
         self._recording = Recording(encoding, self._gathered.n_batches)
         self._declared_t_max = t_max
         self._lockstep: LockstepTrials | None = None
-        # Features are checked once. Up to this timestep only the order of timesteps is checked.
+        # Up to this timestep only the order of timesteps is checked; features are checked once.
         self._is_checked = False
         self._longest: float = -1
         return self._sequential
 
     def act_by(self, actor: Actor, rng: np.random.Generator) -> None:
-        """Have a policy act on the observations from here on."""
+        """Let a policy act from here on."""
         self._policy = actor, rng, self._trial.encoding
 
     @property
@@ -86,7 +83,7 @@ class UserLoop:
 
     @property
     def under_way(self) -> bool:
-        """Whether a trial has started, and was neither finished nor dropped."""
+        """Whether a trial has started, and not finished or been dropped."""
         trial = self._sequential
         return trial is not None and (self._lockstep is not None or trial.n_timesteps > 0)
 
@@ -268,7 +265,7 @@ def _flags(terminated: Any, shape: tuple[int, ...]) -> BoolArray:
 
 
 def _check_followed(t: int, state: States, expected: States, living: BoolArray) -> None:
-    """Raise unless living trials are where their last transition led."""
+    """Raise unless living trials are observed in the next state of their last transition."""
     same = (state == expected).reshape(len(state), -1).all(axis=1)
     if not (same | ~living).all():
         raise _elsewhere(int(np.argmin(same | ~living)), t)

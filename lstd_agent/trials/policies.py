@@ -2,13 +2,13 @@
 
 Models of Stable-Baselines3 and scikit-learn have a ``predict`` method. They and torch modules are
 recognized by their methods: no such library is imported before a policy needs it. A model acts by
-``model.predict(observations)``, and decides by default whether it draws actions
-(``partial(model.predict, deterministic=True)`` does not). `StatedPolicy` tells whether two policies
-are the same: trials of another policy must not be added by mistake.
+``model.predict(observations)``, with its default for drawing actions (``partial(model.predict,
+deterministic=True)`` draws none). `StatedPolicy` compares policies, so that trials of another
+policy are not added by mistake.
 
-`Exploration` replaces some actions in the first half of each trial. A policy's own trials show
-one action in each state; exploratory actions show what the others lead to. The gain and the
-settled tail stay those of the policy, which are estimated from the second half of all timesteps.
+`Exploration` replaces some actions in the first half of each trial. A policy's own trials may show
+one action in each state; exploratory actions show the others. The gain and the tail stay the
+policy's, because they use the second half of all timesteps.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from lstd_agent.trials.spaces import as_batch, batch_size, part_sizes, plain_arr
 
 
 class Model(Protocol):
-    """A learned policy, such as a model of Stable-Baselines3."""
+    """A learned policy, for example of Stable-Baselines3."""
 
     def predict(self, observation: Any, /) -> Any:
         """Return the actions for observations, or (actions, state)."""
@@ -46,11 +46,11 @@ Explore: TypeAlias = int | float | Callable[[Any], Any]
 a probability of one at each timestep of the first half, or another policy for all of them."""
 
 ActionNumbers: TypeAlias = tuple[int, int]
-"""How many Discrete actions there are, and the first of them."""
+"""The number of Discrete actions, and the first one."""
 
 
 class Actor(Protocol):
-    """Draws actions, for batches of observations and for single ones."""
+    """Draws actions for batches and for single observations."""
 
     def __call__(self, observations: Any, rng: np.random.Generator) -> NDArray[Any]:
         """Return actions (n, ...) for a batch of n observations."""
@@ -64,7 +64,7 @@ def make_actor(
 ) -> Actor:
     """Return an actor of a policy, or raise unless it fits the spaces of a single environment.
 
-    ``batched`` tells whether a callable takes batches; None finds out, see `CallableActor`.
+    ``batched`` says whether a callable takes batches; None finds out, see `CallableActor`.
     """
     learned: Any = policy
     if is_model(learned):
@@ -104,7 +104,7 @@ def check_table(
 ) -> None:
     """Raise `InvalidInputError` unless a policy is an array of actions or probabilities.
 
-    Where it is not known how many actions there are, and the first of them, the policy tells it.
+    If the number of actions and the first one are not known, the policy gives them.
     """
     if actions is None and policy.ndim == 1 and policy.size:
         actions = int(policy.max()) - int(policy.min()) + 1, int(policy.min())
@@ -115,10 +115,10 @@ def check_table(
 
 
 def check_probabilities(array: NDArray[Any]) -> FloatArray:
-    """Return rows of action probabilities in double precision, or raise unless they are.
+    """Return rows of action probabilities in double precision, or raise.
 
-    Rows sum to 1 within 1e4 roundings of a double an entry. Rows in lower precision sum to 1
-    within one of its roundings an entry, four at least, and are divided by their sums.
+    Rows must sum to 1 within 1e4 roundings of a double per entry. Rows in lower precision must sum
+    to 1 within one rounding per entry (at least four), and are divided by their sums.
     `unichain_gym` has the same rule.
     """
     probabilities = array.astype(np.float64)
@@ -162,8 +162,8 @@ class StochasticActor:
 
     def __init__(self, probabilities: FloatArray, first_state: int, first_action: int) -> None:
         self._first_state, self._first_action = first_state, first_action
-        # From the last possible action on the threshold is infinite: rounding in the sums never
-        # selects an action of probability zero.
+        # The threshold is infinite from the last possible action on, so rounding never selects an
+        # action of probability zero.
         thresholds = np.cumsum(probabilities, axis=1)
         later = np.cumsum(probabilities[:, ::-1], axis=1)[:, ::-1]
         thresholds[:, :-1][later[:, 1:] == 0.0] = np.inf
@@ -188,11 +188,11 @@ class StochasticActor:
 class CallableActor:
     """Calls a function of observations, on batches if it takes them.
 
-    Without ``batched`` its first answer tells. The function gets a single observation as it is,
-    and then as a batch of one if it returned no action. It gets a batch as it is if no axis of an
-    observation or an action has the size of the batch: then only a function of batches returns as
+    Without ``batched`` the first answer decides. The function gets a single observation unchanged,
+    and then a batch of one if it returned no action. It gets a batch unchanged if no axis of an
+    observation or an action has the size of the batch: then only a function of batches returns that
     many actions. Otherwise it first gets a batch of another size. ``batched=`` avoids these calls,
-    which matter if the function draws from a generator of its own.
+    which matter if the function has its own generator.
     """
 
     def __init__(
@@ -244,12 +244,12 @@ class CallableActor:
         return action
 
     def _try(self, observations: Any) -> Any:
-        """Return the policy's answer, or None where it has none."""
+        """Return the policy's answer, or None if it fails."""
         try:
             return _actions_of(self._policy(observations))
         except InvalidInputError:
             raise
-        except Exception:  # whatever a policy raises on what is not meant for it
+        except Exception:  # a policy may raise anything for a wrong input
             return None
 
     def _misfit(self, shape: tuple[int, ...], n: int | None) -> InvalidInputError:
@@ -257,7 +257,7 @@ class CallableActor:
         expected = self._shape if n is None else (n, *self._shape)
         return InvalidInputError(
             f"the policy returned actions of shape {shape} for {many}; expected {expected}. "
-            "batched= tells whether it takes batches"
+            "batched= says whether it takes batches"
         )
 
 
@@ -276,13 +276,13 @@ def _actions_of(answer: Any) -> Any:
 
 
 def is_model(policy: Any) -> bool:
-    """Tell whether a policy acts by its ``predict`` method, as Stable-Baselines3 models do."""
+    """Return whether a policy acts by its ``predict`` method, as in Stable-Baselines3."""
     acts = callable(getattr(policy, "predict", None))
     return acts and (not callable(policy) or is_module(policy))
 
 
 def is_module(policy: Any) -> bool:
-    """Tell whether a policy is a torch module."""
+    """Return whether a policy is a torch module."""
     return callable(policy) and all(
         callable(getattr(policy, name, None)) for name in ("state_dict", "parameters", "forward")
     )
@@ -293,10 +293,10 @@ def module_actions(
 ) -> NDArray[Any]:
     """Return the actions of a torch module for a batch.
 
-    The module gets it in the type of its parameters (numbers of Discrete observations as int64),
-    and returns actions, or one number for each Discrete action, of which the largest is taken.
+    The module gets the batch in the type of its parameters (Discrete observations as int64). It
+    returns actions, or a number for each Discrete action: the largest one wins.
     """
-    import torch  # whose module it is
+    import torch  # already imported for the module
 
     parameter = next(iter(module.parameters()), torch.zeros(1))
     with torch.no_grad():
@@ -336,9 +336,9 @@ def _tensors(space: Space[Any], batch: Any, parameter: Any) -> Any:
 
 
 def fingerprint(policy: Any) -> str | None:
-    """Return a hash of the parameters of a policy that learns; None for any other.
+    """Return a hash of the parameters of a policy that learns, or None.
 
-    More training changes how the same object acts.
+    Training changes the hash, although the object stays the same.
     """
     while isinstance(policy, partial):
         policy = policy.func
@@ -357,10 +357,7 @@ def fingerprint(policy: Any) -> str | None:
 
 @dataclass(frozen=True, eq=False)
 class StatedPolicy:
-    """A policy, or a model's ``predict``, as it was when trials of it were added.
-
-    The fingerprint is a hash of the parameters of a policy that learns.
-    """
+    """A policy, or a model's ``predict``, with its `fingerprint` when trials were added."""
 
     policy: Policy
     fingerprint: str | None = None
@@ -371,20 +368,20 @@ class StatedPolicy:
         return cls(policy.predict if is_model(policy) else policy, fingerprint(policy))
 
     def check_same(self, before: StatedPolicy) -> None:
-        """Raise `InvalidInputError` unless it is the earlier policy, not trained since."""
+        """Raise `InvalidInputError` unless this is the earlier policy, without further training."""
         if self.fingerprint != before.fingerprint or not same_policy(before.policy, self.policy):
             raise InvalidInputError(
-                "the trials so far are of another policy, and values are those of one policy: "
+                "the trials so far are of another policy, and an agent evaluates one policy: "
                 "forget them with reset(), make a new agent, or say that it is the same with "
                 "is_same_policy=True"
             )
 
 
 def same_policy(a: Any, b: Any) -> bool:
-    """Tell whether two policies are the same.
+    """Return whether two policies are the same.
 
-    Arrays are the same if their numbers are, functions if their code is and the values that it
-    refers to are, and other callables if they are one object.
+    Arrays are the same if their numbers are. Functions are the same if their code and the values
+    that it refers to are. Other callables are the same if they are one object.
     """
     if a is b:
         return True
@@ -398,7 +395,7 @@ def same_policy(a: Any, b: Any) -> bool:
 
 
 def _inside(function: Any) -> Any:
-    """Return the values of which a function or a partial one is made."""
+    """Return the values that a function or a partial one refers to."""
     if isinstance(function, types.FunctionType):
         cells = tuple(cell.cell_contents for cell in function.__closure__ or ())
         return function.__code__, function.__defaults__, function.__kwdefaults__, cells
@@ -417,7 +414,7 @@ def _same_values(a: Any, b: Any) -> bool:
         return same_policy(a, b)
     try:
         return type(a) is type(b) and np.array_equal(a, b)
-    except Exception:  # whatever comparing somebody's own objects does
+    except Exception:  # comparing a user's objects may raise anything
         return False
 
 
@@ -445,8 +442,8 @@ class Exploration:
     """Replaces some of a policy's actions by exploratory ones.
 
     Exploratory actions are drawn uniformly from all actions, or from those that
-    ``info["action_mask"]`` allows. ``wherever`` tells of a batch of observations in which to
-    explore at any timestep, such as where the policy has nothing to say.
+    ``info["action_mask"]`` allows. ``wherever`` says for a batch of observations where to explore
+    at any timestep, for example where the policy has no action.
     """
 
     def __init__(
@@ -470,16 +467,16 @@ class Exploration:
         self._times: IntArray = np.empty((0, 0), dtype=np.int64)
 
     def begin(self, n: int) -> None:
-        """Draw when n trials, about to start, are explored."""
+        """Draw the exploratory timesteps of n new trials."""
         if self._number is not None:
-            # The first so many of a random order of the timesteps are distinct ones.
+            # The first entries of a random permutation are distinct timesteps.
             order = self._rng.random((n, self._half)) if self._number else np.empty((n, 0))
             self._times = np.argsort(order, axis=1, kind="stable")[:, : self._number]
 
     def choose(
         self, t: int, observations: Any, action: NDArray[Any], info: dict[str, Any]
     ) -> tuple[NDArray[Any], Taken]:
-        """Return the actions to take of n trials in place of the policy's, and what was taken."""
+        """Return the actions of n trials, some exploratory, and their record."""
         n = len(action)
         explored = self._is_explored(t, n)
         if self._wherever is not None:
@@ -499,7 +496,7 @@ class Exploration:
     def choose_one(
         self, t: int, observation: Any, action: Any, info: dict[str, Any]
     ) -> tuple[int, Taken]:
-        """Return the action to take of a single trial, and what was taken."""
+        """Return the action of a single trial, and its record."""
         chosen, taken = self.choose(t, as_batch(observation), np.array([action]), info)
         return int(chosen[0]), taken
 
@@ -519,14 +516,14 @@ class Exploration:
         mask = action_mask(info, n, self.n_actions)
         if mask is None:
             return np.asarray(self._first_action + (u * self.n_actions).astype(np.int64))
-        # The first action such that more than u of all allowed ones come up to it.
+        # The first action with a share of allowed actions up to it above u.
         upto = np.cumsum(mask, axis=1)
         index = np.argmax(upto > (u * upto[:, -1])[:, None], axis=1)
         return np.asarray(self._first_action + index)
 
 
 def action_mask(info: dict[str, Any], n: int, n_actions: int) -> BoolArray | None:
-    """Return which actions n trials have, shape (n, A); None if all have all of them."""
+    """Return the available actions of n trials, shape (n, A); None if all are available."""
     mask = info.get("action_mask")
     if mask is None:
         return None
@@ -535,7 +532,7 @@ def action_mask(info: dict[str, Any], n: int, n_actions: int) -> BoolArray | Non
         raise InvalidInputError(
             f"action masks of {n} trials have shape ({n}, {n_actions}); got {np.shape(mask)}"
         )
-    told = info.get("_action_mask")  # which copies of a vector environment told one
+    told = info.get("_action_mask")  # which copies of a vector environment have a mask
     if told is not None and np.shape(told) == (n,):
         allowed = allowed | ~np.asarray(told, dtype=bool)[:, None]
     if not allowed.any(axis=1).all():
@@ -546,17 +543,17 @@ def action_mask(info: dict[str, Any], n: int, n_actions: int) -> BoolArray | Non
 
 
 def discrete_actions(action_space: Space[Any]) -> ActionNumbers:
-    """Return the number of actions and the first one, or raise unless they are Discrete."""
+    """Return the number of Discrete actions and the first one, or raise."""
     if not isinstance(action_space, spaces.Discrete):
         raise InvalidInputError(
-            f"action values are those of Discrete actions; got {action_space}: wrap the "
+            f"action values need Discrete actions; got {action_space}: wrap the "
             "environment so that it takes one of a few actions"
         )
     return int(action_space.n), int(action_space.start)
 
 
 def are_none(chosen: NDArray[Any], actions: ActionNumbers) -> BoolArray:
-    """Tell which numbers are not Discrete actions."""
+    """Return which numbers are not Discrete actions."""
     n_actions, first = actions
     number = chosen - first
     return np.asarray((number % 1 != 0) | (number < 0) | (number >= n_actions))

@@ -41,8 +41,8 @@ Portion: TypeAlias = CountedTrials | KeptTrials
 class Recording:
     """How trials are recorded.
 
-    Counted trials are dealt into ``n_batches``. If there are ``n_actions``, what actions lead to
-    is counted too.
+    Counted trials are dealt into ``n_batches``. With ``n_actions``, transitions are also counted by
+    action.
     """
 
     encoding: Encoding
@@ -50,18 +50,18 @@ class Recording:
     n_actions: int = 0
 
     def without_features(self) -> Recording:
-        """Return the same for workers, which only encode."""
+        """Return a copy for workers, which only encode."""
         return dataclasses.replace(self, encoding=self.encoding.without_features())
 
     def recorder(self, first: int) -> Any:
-        """Return what counts trials from number ``first`` on; None if trials are kept."""
+        """Return the recorder of trials from number ``first`` on; None if trials are kept."""
         if not self.encoding.is_counted:
             return None
         actions = self.action_recorder(first)
         return CountRecorder(self.encoding.n_states, self.n_batches, first, actions)
 
     def action_recorder(self, first: int) -> ActionCountRecorder | None:
-        """Return what counts what actions lead to; None if that is not asked for."""
+        """Return the recorder of action counts, or None."""
         if not self.n_actions:
             return None
         encoding = self.encoding
@@ -74,7 +74,7 @@ class Recording:
         recorder = self.recorder(first)
         if recorder is None:
             return trials
-        # Batches do not depend on the order in which the trials of a log come.
+        # Batches do not depend on the order of a log's trials.
         trials = trials.take(ordered(trials))
         recorder.record_whole(trials)
         sample = TrialSample.of(trials, n_stored, first) if n_stored else None
@@ -83,7 +83,7 @@ class Recording:
 
 
 class LockstepTrials:
-    """Trials that are observed together, timestep by timestep, from encoded states (n, ...) on.
+    """Trials that are observed together, from encoded states (n, ...) on.
 
     The first trial has number ``first``; ``n_stored`` counted trials are kept whole.
     """
@@ -186,7 +186,7 @@ class SequentialTrials:
 
     @property
     def durations(self) -> FloatArray | None:
-        """Durations of the first finished trial's steps (1, n); None without them or any trial."""
+        """Durations of the first finished trial's steps (1, n), or None."""
         return self._finished[0].durations if self._finished else None
 
     @property
@@ -201,11 +201,11 @@ class SequentialTrials:
 
     @property
     def last(self) -> Any:
-        """The observation of the trial under way that was held last."""
+        """The last held observation of the trial under way."""
         return self._held[-1]
 
     def start(self, observation: Any) -> None:
-        """Start a trial with an observation, in place of any that is under way."""
+        """Start a trial with an observation; drop any trial under way."""
         self.drop()
         self._held.append(self._hold(observation))
 
@@ -244,7 +244,7 @@ class SequentialTrials:
         n = self.n_timesteps
         if self.t_max is None and self.terminated:
             raise InvalidInputError(
-                f"the first trial terminated at timestep {n - 1}, so it does not tell how long "
+                f"the first trial terminated at timestep {n - 1}, so it does not show how long "
                 "trials are: give t_max to attach()"
             )
         t_max = n - 1 if self.t_max is None else self.t_max
@@ -306,7 +306,7 @@ class SequentialTrials:
 def _kept(
     states: States, rewards: FloatArray, durations: FloatArray | None, taken: Taken | None
 ) -> KeptTrials:
-    """Return trials with their actions (t_max + 1, n), in as few bytes as hold them."""
+    """Return trials with their actions (t_max + 1, n), in the smallest integer type."""
     actions = explored = None
     if taken is not None:
         dtype = np.min_scalar_type(int(taken.action.max()))
@@ -335,7 +335,7 @@ def as_rewards(reward: Any, shape: tuple[int, ...], t: int) -> FloatArray:
 
 
 def _refuse_unless_it_ends(encoding: Encoding, terminated: BoolArray, t: int) -> None:
-    """Raise `TerminationError` unless the task is one that terminates."""
+    """Raise `TerminationError` unless the encoding has an end."""
     if not encoding.ends and terminated.any():
         raise TerminationError(
             f"trial {int(np.argmax(terminated))} of the round terminated at timestep {t}: the "

@@ -1,11 +1,11 @@
 """Observations of Gymnasium spaces: in batches, as flat vectors, and by numbers.
 
-A *batch* holds n observations as a vector environment returns them: an array, or a dict or tuple
-of arrays. `flatten_batch` makes vectors of a batch, as `gymnasium.spaces.flatten` makes one of
-an observation: numbers as they are, choices one-hot, members of a Dict or Tuple side by side.
-`Numbering` numbers the elements of a finite space. Its *parts* are the values of Discrete spaces
-and the entries of MultiDiscrete, MultiBinary and bounded integer Box spaces. With n_i values of
-part i, the parts are digits in mixed radix, the last one the lowest:
+A *batch* holds n observations in a vector environment's form: an array, or a dict or tuple of
+arrays. `flatten_batch` makes vectors of a batch like `gymnasium.spaces.flatten`: numbers unchanged,
+choices one-hot, members of a Dict or Tuple side by side. `Numbering` numbers the elements of a
+finite space. Its *parts* are the values of Discrete spaces and the entries of MultiDiscrete,
+MultiBinary and bounded integer Box spaces. With n_i values of part i, the parts are digits in mixed
+radix, the last one the lowest:
 
     number = (... (p_1 - low_1) n_2 + (p_2 - low_2)) n_3 + ...
 """
@@ -58,7 +58,7 @@ def real_array(value: Any, what: str) -> FloatArray:
 
 
 def each_array(function: Callable[..., Any], batch: Any, *others: Any) -> Any:
-    """Apply a function to each array of a batch, and to the same arrays of others made alike."""
+    """Apply a function to each array of a batch, and to the same arrays of similar batches."""
     if isinstance(batch, dict):
         return {k: each_array(function, p, *(o[k] for o in others)) for k, p in batch.items()}
     if isinstance(batch, tuple):
@@ -110,12 +110,12 @@ def replace(batch: Any, index: IntArray, observations: list[Any]) -> Any:
 
 
 def is_batch(space: Space[Any], observation: Any) -> bool:
-    """Tell a batch of observations of ``space`` from a single one."""
+    """Return whether this is a batch of observations of ``space``, not a single one."""
     for key, member in _members(space) or ():
         try:
             return is_batch(member, observation[key])
         except (TypeError, LookupError):
-            return False  # encoding it says what is wrong
+            return False  # the encoding raises the error
     try:
         return np.ndim(observation) > len(space.shape or ())
     except ValueError:  # a ragged list
@@ -175,9 +175,9 @@ def _refusing(space: Space[Any], batch: Any) -> Iterator[None]:
 
 
 def flatten_batch(space: Space[Any], batch: Any) -> NDArray[Any]:
-    """Return a batch of observations of ``space`` as vectors (n, k), an array of their own.
+    """Return a batch of observations of ``space`` as vectors (n, k), a new array.
 
-    Numbers keep the type in which they come, so that pictures of bytes stay bytes.
+    Numbers keep their type: pictures of bytes stay bytes.
     """
     with _refusing(space, batch):
         parts = [_flatten(leaf, np.array(part)) for leaf, part in leaves(space, batch)]
@@ -253,7 +253,7 @@ class Numbering:
 
     @cached_property
     def _units(self) -> IntArray:
-        """How much each digit counts, shape (k,)."""
+        """The unit of each digit, shape (k,)."""
         return np.append(np.cumprod(self.sizes[:0:-1])[::-1], 1)
 
     def numbers(self, batch: Any) -> IntArray:

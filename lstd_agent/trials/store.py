@@ -1,10 +1,9 @@
-"""`TrialStore`: an agent's trials, whichever way they come.
+"""`TrialStore`: an agent's trials, from any source.
 
 They come from an environment, from the user's own loop, as counts or logged trials, or from another
 agent. `SeminormLSTDAgent` has a store, and describes what its methods take. `Batches` holds the
-finished trials. Each batch estimates the same thing independently, and standard errors compare
-batches. Counted trials are dealt into batches as they come. Kept ones are dealt when they are
-fitted, by their content.
+finished trials. Batches are independent, and standard errors compare them. Counted trials are dealt
+into batches when they are added, kept trials when they are fitted, by their content.
 """
 
 from __future__ import annotations
@@ -46,11 +45,11 @@ from lstd_agent.trials.recording import Portion, Recording
 from lstd_agent.trials.workers import EnvSource, runner_of, spaces_of
 
 Termination = Literal["raise", "absorb"]
-"""What a trial that terminates is: an error, or one that stays in a terminal state."""
+"""A trial that terminates raises an error, or stays in a terminal state."""
 
 DEFAULT_MAX_BYTES = 2**30
 
-# A standard error of fewer batches says little of its own size.
+# Standard errors of fewer batches are too uncertain.
 _FEWEST_BATCHES, _MOST_BATCHES = 10, 100_000
 
 # Standardized features are measured on at most so many numbers.
@@ -58,7 +57,7 @@ _MOST_MEASURED = 2**26
 
 
 class Batches:
-    """All finished trials, in at most ``n_batches`` batches: counted, or kept as they came.
+    """All finished trials, in at most ``n_batches`` batches: counted, or kept.
 
     ``n_stored_trials`` counted trials are kept whole. Kept trials beyond ``max_bytes`` are held in
     temporary files.
@@ -67,8 +66,8 @@ class Batches:
     def __init__(self, n_batches: int, n_stored_trials: int, max_bytes: int) -> None:
         self.n_batches, self.n_stored_trials = n_batches, n_stored_trials
         self.max_bytes = max_bytes
-        # Each portion is several times as large as the next: to add a small one to all counts each
-        # time would take long.
+        # Each portion is several times as large as the next, since adding each small one to all
+        # counts would be slow.
         self._counted: list[CountedTrials] = []
         self._kept = GrowingTrials(max_bytes)
         self._dealt: KeptTrials | None = None
@@ -87,14 +86,14 @@ class Batches:
 
     @property
     def durations(self) -> Any:
-        """The durations of steps, as any portion has them; None without them or any trials."""
+        """The durations of steps in some portion, or None."""
         if self.are_kept:
             return self.kept.durations
         return self._counted[0].duration_sums if self._counted else None
 
     @property
     def are_kept(self) -> bool:
-        """Whether there are trials, and they are kept as they are."""
+        """Whether there are trials, and they are kept."""
         return self._kept.n_trials > 0
 
     @property
@@ -104,7 +103,7 @@ class Batches:
 
     @property
     def total(self) -> KeptTrials:
-        """All kept trials, in an order that depends on them alone, batch after batch."""
+        """All kept trials, sorted by batch and content."""
         if self._dealt is None:
             order, _ = batch_of(self.kept, self.n_batches)
             self._dealt = self.kept.take(order, in_file=self._kept.in_file)
@@ -121,7 +120,7 @@ class Batches:
 
     @property
     def _all(self) -> tuple[CountedTrials, list[int]] | None:
-        """All counted trials, and the batches that have any; None without."""
+        """All counted trials, and the batches that have any; None without trials."""
         portion = None if self.are_kept else self.portion
         if portion is None:
             return None
@@ -148,7 +147,7 @@ class Batches:
 
     @property
     def taken(self) -> list[ActionCounts | None]:
-        """What actions led to in each batch that has trials."""
+        """The action counts of each batch that has trials."""
         found = self._all
         if found is None:
             return [None] * min(self.n_batches, self.n_trials)
@@ -180,7 +179,7 @@ class Batches:
         return replace(portion, sample=sample.least(most) if most else None)
 
     def add_counts(self, counts: TransitionCounts) -> None:
-        """Add counts, which do not tell single trials, to the batch with fewest trials."""
+        """Add counts, which do not separate trials, to the batch with fewest trials."""
         if self._counted:
             self._counted[0].batch(0).check_adds(counts)
         self.add(CountedTrials.of(counts, self._smallest, self.n_batches))
@@ -237,10 +236,9 @@ class Batches:
 class TrialStore:
     """Gathers the trials of an agent in batches; options are those of `SeminormLSTDAgent`.
 
-    Threads may share it: one at a time changes it. A call that raises `InvalidInputError` has
-    changed nothing. ``encoding`` is None until the space of observations
-    is known, and ``actions`` are how many Discrete actions there are, and the first of them, once
-    that is known.
+    Threads may share it: a lock serializes changes. A call that raises `InvalidInputError` changes
+    nothing. ``encoding`` is None until the space of observations is known, and ``actions`` are the
+    number of Discrete actions and the first one, once known.
     """
 
     def __init__(
@@ -282,7 +280,7 @@ class TrialStore:
 
     @property
     def policy(self) -> Policy | None:
-        """The policy of the trials; None if nobody said which."""
+        """The policy of the trials; None if not given."""
         return None if self._stated is None else self._stated.policy
 
     @property
@@ -303,7 +301,7 @@ class TrialStore:
 
     @property
     def kept_trials(self) -> KeptTrials:
-        """All trials as they came; see `SeminormLSTDAgent.kept_trials`."""
+        """All kept trials; see `SeminormLSTDAgent.kept_trials`."""
         batches = self._some_batches()
         if not batches.are_kept:
             raise InvalidInputError(
@@ -347,7 +345,7 @@ class TrialStore:
         batched: bool | None,
         is_same_policy: bool,
     ) -> None:
-        """Tell whose observations the user's loop has; see `SeminormLSTDAgent.attach`."""
+        """Set the spaces and the policy of the user's loop; see `SeminormLSTDAgent.attach`."""
         if not isinstance(env, gym.Env | VectorEnv):
             raise InvalidInputError(f"env must be an Env or a VectorEnv; got {env!r}")
         observation_space, action_space = single_spaces(env)
@@ -374,7 +372,7 @@ class TrialStore:
                 self.loop.act_by(actor, np.random.default_rng(seed))
 
     def add(self, data: CountsLike | KeptTrials | TrialStore) -> None:
-        """Add trials that somebody else has collected; see `SeminormLSTDAgent.add`."""
+        """Add trials from elsewhere; see `SeminormLSTDAgent.add`."""
         if isinstance(data, TrialStore):
             self.merge(data)
         elif isinstance(data, KeptTrials):
@@ -392,7 +390,7 @@ class TrialStore:
 
     def _add_kept(self, trials: KeptTrials) -> None:
         encoding = self._encoding_of(None)
-        # Copies: the arrays that were given may change.
+        # Copies: the given arrays may change.
         parts = [(name, part) for name, part in vars(trials).items() if part is not None]
         copies = {name: np.array(part) for name, part in parts if name != "observations"}
         trials = KeptTrials.of(trials.observations, **copies)
@@ -475,7 +473,7 @@ class TrialStore:
             self.actions = self.actions or other.actions
 
     def use_features(self, features: Features) -> None:
-        """Use other features, of the trials so far too; see `SeminormLSTDAgent.use_features`."""
+        """Use other features; see `SeminormLSTDAgent.use_features`."""
         with self._lock:
             self._add_waiting()
             if self.encoding is not None:
@@ -492,10 +490,10 @@ class TrialStore:
         policy: NDArray[Any] | None,
         trials: CountedTrials | KeptTrials | None,
     ) -> None:
-        """Take what a file holds of another store into one without trials, checked."""
+        """Put the checked content of a file into a store without trials."""
         if space is None:
             if any(each is not None for each in (actions, policy, trials)):
-                raise InvalidInputError("there are trials or actions, of no observation space")
+                raise InvalidInputError("it has trials or actions, but no observation space")
             return
         encoding = self._encoding_of(space)
         if actions is not None:
@@ -507,7 +505,7 @@ class TrialStore:
         self.encoding, self.actions = encoding, actions
         if isinstance(trials, KeptTrials):
             if encoding.is_counted:
-                raise InvalidInputError("trials of counted observations are counted")
+                raise InvalidInputError("its trials of counted observations are not counted")
             self._add_kept(trials)
         elif trials is not None:
             if encoding.n_states != trials.n_states:
@@ -516,14 +514,14 @@ class TrialStore:
                 raise InvalidInputError(f"there are not {self.n_batches} batches of trials")
             n_actions = 0 if actions is None else actions[0]
             if trials.taken is not None and trials.taken.n_actions != n_actions:
-                raise InvalidInputError(f"there are not {n_actions} actions in the counts of them")
+                raise InvalidInputError(f"the action counts are not of {n_actions} actions")
             self._batches.add(trials)
             self._add_waiting()
 
     def _encoding_of(self, space: gym.Space[Any] | None) -> Encoding:
         """Return the encoding of an observation space, which all trials must share.
 
-        Without a space it is the known one, or the one that a table with a row a state implies.
+        Without a space it is the known one, or follows from the rows of a table of features.
         """
         if self.encoding is not None:
             if space not in (None, self.encoding.space):
@@ -544,19 +542,19 @@ class TrialStore:
         return make_encoding(space, self.features, ends, self.observations)
 
     def _known_encoding(self) -> Encoding:
-        """Return the encoding of a loop that nothing was attached to."""
+        """Return the encoding of a loop without `attach`."""
         self.encoding = self._encoding_of(None)
         return self.encoding
 
     def _check_policy(self, policy: Policy, is_same: bool) -> StatedPolicy:
-        """Return the policy of trials to come, or raise unless earlier trials have the same one."""
+        """Return the policy of the next trials, or raise unless earlier trials share it."""
         stated = StatedPolicy.of(policy)
         if self._stated is not None and not is_same and self.n_trials:
             stated.check_same(self._stated)
         return stated
 
     def _add_waiting(self) -> None:
-        """Add up trials that wait, and measure standardized features."""
+        """Add up waiting trials, and measure standardized features."""
         self.loop.flush()
         if self.encoding is None:
             return

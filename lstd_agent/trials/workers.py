@@ -1,12 +1,12 @@
 """Collection in shards, and independent tasks on any `concurrent.futures.Executor`.
 
 A *shard* is a number of trials of an environment that a worker makes for itself, with a seed
-spawned from the collection's seed. A shard depends on nothing else, and shards are added up in
-their order. So the result is the same for any number of workers, even if some of them died.
+spawned from the collection's seed. A shard depends only on its seed, and shards are added up in
+their order. So the result is the same for any number of workers, even if some die.
 
 Shards are *tasks*: a task is a function of one picklable argument. Results come as they finish. A
-task whose worker died is run again; a task that raises an error is not, since it would raise it
-again. Tasks are handed out a few at a time, so there may be any number of them.
+task whose worker died is run again. A task that raises an error is not. Tasks are handed out a few
+at a time, so there may be any number of them.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 EnvSource: TypeAlias = str | Callable[[], AnyEnv]
-"""An environment's id, ``"module:id"`` where a module registers it, or what makes one."""
+"""An environment's id, ``"module:id"`` if a module registers it, or a function that makes one."""
 
 MAX_RETRIES = 3
 
-# Trials of a shard, at most; fewer if that makes this many shards.
+# Largest number of trials of a shard, and the wanted number of shards.
 _MAX_TRIALS = 50_000
 _SHARDS = 20
 
@@ -87,7 +87,7 @@ class WorkerError(EvaluationError, RuntimeError):
 
 
 _Shard: TypeAlias = tuple[int, EnvSource | EnvSpec, Recording, Policy, Request]
-"""What a worker is sent, with the number of the shard."""
+"""The message to a worker, with the number of the shard."""
 
 _Outcome: TypeAlias = tuple[int, Portion | None, BaseException | None]
 """A shard's number, its finished trials, if any, and the error that ended it early."""
@@ -98,8 +98,8 @@ def collect_shards(
 ) -> None:
     """Run trials on workers and hand over each shard's trials, in the order of the shards.
 
-    If an error or an interrupt ends the collection early, the trials of all shards that have
-    finished by then are handed over. What a seed gives depends on the size of shards.
+    If an error or an interrupt ends the collection early, the trials of all finished shards are
+    handed over. The trials of a seed depend on the size of shards.
     """
     with closing(make_env(env, 1)) as sample:
         make_actor(policy, *single_spaces(sample), request.batched)
@@ -109,7 +109,8 @@ def collect_shards(
         encoding.check_features(encoding.encode(as_batch(observation) if single else observation))
     source: EnvSource | EnvSpec = env
     if isinstance(env, str):
-        # A worker need not have registered the id. What only this process can make stays an id.
+        # A worker need not have registered the id: send the spec, unless its entry point is a
+        # function.
         spec = _find_spec(env)
         source = env if callable(spec.entry_point) else spec
     slim = recording.without_features()
@@ -150,12 +151,12 @@ def collect_shards(
 
 
 def _requests(request: Request) -> Iterator[Request]:
-    """Yield what is asked of each shard, with a seed of its own."""
+    """Yield the request of each shard, with its own seed."""
     size = request.shard_size or min(_MAX_TRIALS, -(-request.n_trials // _SHARDS))
     entropy = np.random.SeedSequence(request.seed).entropy
     quiet = replace(request, progress=False, executor=None)
     for number, piece in enumerate(quiet.pieces(size)):
-        # The same sequence as by spawn(), without the sequences before it.
+        # The same sequence as from spawn(), without its predecessors.
         spawned = np.random.SeedSequence(entropy, spawn_key=(number,))
         yield replace(piece, seed=int(spawned.generate_state(1, np.uint64)[0]))
 
@@ -168,7 +169,7 @@ def _find_spec(env_id: str) -> EnvSpec:
 
 
 def _collect_shard(shard: _Shard) -> _Outcome:
-    """Run a shard's trials; an error leaves those that were finished before it."""
+    """Run a shard's trials; an error keeps the trials that finished before it."""
     number, source, recording, policy, request = shard
     rounds: list[Any] = []
 
@@ -190,13 +191,13 @@ def _collect_shard(shard: _Shard) -> _Outcome:
         error = raised
         try:
             pickle.loads(pickle.dumps(error))
-        except Exception:  # whatever somebody's own class of errors does when it is pickled
+        except Exception:  # pickling a user's error may raise anything
             error = WorkerError(f"{type(raised).__name__} in a shard: {raised}")
     return number, rounds[0] if rounds else None, error
 
 
 def spaces_of(env: AnyEnv | EnvSource) -> tuple[gym.Space[Any], gym.Space[Any]]:
-    """Return the spaces of observations and actions of an environment, or of one to be made."""
+    """Return the observation and action spaces of an environment, or of its source."""
     if isinstance(env, gym.Env | VectorEnv):
         return single_spaces(env)
     with closing(make_env(env, 1)) as sample:
@@ -204,7 +205,7 @@ def spaces_of(env: AnyEnv | EnvSource) -> tuple[gym.Space[Any], gym.Space[Any]]:
 
 
 def runner_of(env: AnyEnv | EnvSource, request: Request) -> Callable[..., None]:
-    """Return what runs trials: in an environment, which workers cannot share, or in their own."""
+    """Return the function that runs trials, in the given environment or in workers."""
     if not isinstance(env, gym.Env | VectorEnv):
         return partial(collect_shards, env)
     if request.workers != 1 or request.executor is not None or request.shard_size is not None:
@@ -216,7 +217,7 @@ def runner_of(env: AnyEnv | EnvSource, request: Request) -> Callable[..., None]:
 
 
 def make_env(source: EnvSource | EnvSpec, n_trials: int) -> AnyEnv:
-    """Make an environment for so many trials: a vector environment, if its id has an own one."""
+    """Make an environment for so many trials: a vector environment, if its id has one."""
     if callable(source):
         env = source()
         if not isinstance(env, gym.Env | VectorEnv):
@@ -270,13 +271,12 @@ def run_tasks(
 ) -> Generator[Result, None, None]:
     """Run the function on every task and yield results in the order they finish.
 
-    Workers find the function by its name, and tasks are drawn as workers become free. One worker
-    is this process; several are processes of their own. With an executor, such as that of
-    `dask.distributed` (``Client.get_executor()``) or `mpi4py.futures`, tasks run there: give
-    ``workers`` if it has more than 32, so that all of them are busy. If an interrupt, an
-    error or ``close()`` ends the work early, ``unclaimed`` gets the results that were not yielded.
-    A `WorkerError` says that the worker of one task died more than three times, or that the given
-    executor broke.
+    Workers find the function by its name, and tasks are drawn as workers become free. One worker is
+    this process; several are processes of their own. With an executor, for example of
+    `dask.distributed` (``Client.get_executor()``) or `mpi4py.futures`, tasks run there; give
+    ``workers`` if it has more than 32. If an interrupt, an error or ``close()`` ends the work
+    early, ``unclaimed`` gets the results that were not yielded. A `WorkerError` says that the
+    worker of one task died more than three times, or that the given executor broke.
     """
     workers = check_integer("workers", workers, 1)
     if workers == 1 and executor is None:
@@ -325,17 +325,17 @@ def _pool(workers: int) -> Iterator[Executor]:
         try:
             yield pool
         except BaseException:
-            alive.close()  # nobody waits for what the workers are at
+            alive.close()  # their results are not needed
             raise
     alive.close()
     watched.close()
 
 
 def _end_with_parent(watched: Connection) -> None:
-    """Have this worker end as soon as the other end of the pipe is closed, or its process gone.
+    """End this worker as soon as the other end of the pipe is closed, or its process gone.
 
-    A killed parent tells its workers nothing: they would wait for tasks for ever. A terminal sends
-    Ctrl-C to all processes, and the parent answers it.
+    A killed parent does not stop its workers: they would wait for tasks for ever. A terminal sends
+    Ctrl-C to all processes; only the parent handles it.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(signal, "pthread_sigmask"):
@@ -351,11 +351,11 @@ def _end_with_parent(watched: Connection) -> None:
 
 @contextmanager
 def _uninterrupted(workers_too: bool) -> Iterator[None]:
-    """Have Ctrl-C and SIGTERM wait meanwhile; only a main thread is interrupted by them.
+    """Delay Ctrl-C and SIGTERM inside; they interrupt only a main thread.
 
-    The pool does not know a process that is half started, and a worker that is interrupted while
-    it imports fails with a traceback. So a new worker inherits blocked signals, and
-    `_end_with_parent` unblocks them. Here blocking is not enough: another thread may take a
+    The pool loses a process that is interrupted at its start, and a worker that is interrupted
+    during imports prints a traceback. So a new worker inherits blocked signals, and
+    `_end_with_parent` unblocks them. Blocking is not enough here, because another thread may take a
     signal.
     """
     came: list[int] = []
@@ -384,11 +384,11 @@ def _run_until_broken(
     unclaimed: list[Result],
     is_own: bool,
 ) -> Generator[Result, None, list[tuple[Task, int]]]:
-    """Yield the results of tasks, each with how often a worker died on it.
+    """Yield the results of tasks, each with its number of dead workers.
 
     Returns the tasks that were lost because the executor broke; ``attempts`` still has later ones.
-    Work that ends early cancels tasks that have not begun, but not in our own pool: a process
-    pool that breaks complains of tasks that somebody else has cancelled.
+    Work that ends early cancels tasks that have not begun, except in our own pool: a broken process
+    pool logs errors about cancelled tasks.
     """
     running: dict[Future[Result], tuple[Task, int]] = {}
     lost: list[tuple[Task, int]] = []

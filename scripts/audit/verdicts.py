@@ -132,7 +132,7 @@ class Outcome:
 
 # Words of known warnings, and what to call them; of any other, its first words.
 _KNOWN = {
-    "tail has not settled|too short to tell": "tail",
+    "tail has not settled|too short to show": "tail",
     "mean rewards of their own": "own means",
     "do not determine the values of starts": "undetermined",
     "samples \\(at least": "few samples",

@@ -49,7 +49,7 @@ def relative_value(env: Any, state: int, other: int) -> float:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("example", ["queue_backlog"], indirect=True)
-def test_a_backlog_costs_what_queueing_theory_says(
+def test_the_cost_of_a_backlog_agrees_with_queueing_theory(
     example: ModuleType, picture: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     n = example.BACKLOG
@@ -81,7 +81,7 @@ def morning_of(example: ModuleType, nurses: Any) -> tuple[float, float]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("example", ["clinic_staffing"], indirect=True)
-def test_the_rule_for_a_queue_at_the_door_is_not_that_for_the_long_run(
+def test_the_rule_for_a_queue_at_the_door_differs_from_the_long_run(
     example: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = example.main(n_runs=3, n_trials=60)
@@ -96,7 +96,7 @@ def test_the_rule_for_a_queue_at_the_door_is_not_that_for_the_long_run(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("example", ["machine_warm_up"], indirect=True)
-def test_a_warm_start_is_worth_what_the_bellman_equation_says(
+def test_the_value_of_a_warm_start_solves_the_bellman_equation(
     example: ModuleType, picture: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     exact = relative_value(example.make_machine(), example.WARM, 0)
@@ -108,7 +108,7 @@ def test_a_warm_start_is_worth_what_the_bellman_equation_says(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("example", ["inventory_lead_time"], indirect=True)
-def test_full_shelves_are_worth_what_the_bellman_equation_says(
+def test_the_value_of_full_shelves_solves_the_bellman_equation(
     example: ModuleType, picture: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     full, empty = example.state_of(example.TARGET, 0), example.state_of(0, 0)
@@ -135,7 +135,7 @@ def test_the_better_rank_is_found_from_samples(
 @pytest.mark.parametrize("example", ["learned_queue"], indirect=True)
 @pytest.mark.filterwarnings("ignore::lstd_agent.errors.FitWarning")
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_a_learned_policy_is_worth_what_the_bellman_equation_says(
+def test_the_value_of_a_learned_policy_solves_the_bellman_equation(
     example: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = example.main(n_steps=1000, every=1000, n_trials=1000, t_max=300)
@@ -167,7 +167,7 @@ def test_a_learned_policy_is_worth_what_the_bellman_equation_says(
 @pytest.mark.slow
 @pytest.mark.skipif(find_spec("gym_simplegrid") is None, reason="gym-simplegrid is not installed")
 @pytest.mark.parametrize("example", ["delivery_cart"], indirect=True)
-def test_a_cart_beside_the_table_is_worth_what_the_bellman_equation_says(
+def test_the_value_of_a_cart_beside_the_table_solves_the_bellman_equation(
     example: ModuleType, picture: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with warnings.catch_warnings():

@@ -121,13 +121,13 @@ def check_by_truth(each: Case, warned: bool) -> None:
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=pytest.mark.slow) if n in LONGEST else n for n in CASES]
 )
-def test_answers_are_right_and_those_of_the_table(name: str) -> None:
+def test_answers_are_right_and_equal_the_table(name: str) -> None:
     each, warned = run(CASES[name])
     check_by_truth(each, warned)
     check_by_table(name, each)
 
 
-def test_every_row_is_that_of_a_case() -> None:
+def test_every_row_belongs_to_a_case() -> None:
     assert TABLE_ROWS.keys() <= CASES.keys()
 
 
@@ -140,7 +140,7 @@ def ratios(whole: SeminormLSTDAgent, without: list[SeminormLSTDAgent], at: Any) 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::lstd_agent.errors.FitWarning")
-def test_standard_errors_of_counts_are_those_of_leaving_out_batches() -> None:
+def test_standard_errors_of_counts_agree_with_leaving_out_batches() -> None:
     chain = chain_of("q44")
     features = GaussianFeatures(5, seed=3)
     options: dict[str, Any] = {"anchors": [0, 30], "gain": chain.gain}
@@ -158,7 +158,7 @@ def test_standard_errors_of_counts_are_those_of_leaving_out_batches() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::lstd_agent.errors.FitWarning")
-def test_standard_errors_of_vectors_are_those_of_leaving_out_trials() -> None:
+def test_standard_errors_of_vectors_agree_with_leaving_out_trials() -> None:
     observations, rewards = autoregression(0, 1)
     options: dict[str, Any] = {"anchors": [0], "gain": autoregression_gain(1)}
     whole = of_trials((observations, rewards), Polynomial(2), **options)

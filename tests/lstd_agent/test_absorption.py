@@ -43,9 +43,7 @@ def large(monkeypatch: Any) -> None:
 
 @pytest.mark.usefixtures("large")
 @pytest.mark.parametrize("seed", [0, 1])
-def test_iterations_find_what_elimination_without_subtraction_finds(
-    seed: int, monkeypatch: Any
-) -> None:
+def test_iterations_agree_with_elimination_without_subtraction(seed: int, monkeypatch: Any) -> None:
     monkeypatch.setattr(absorption, "_MOST_WORK", 0.0)  # factors are refused
     counts, exits = random_counts(N_STATES, seed), np.zeros(N_STATES)
     exits[7] = 1.0

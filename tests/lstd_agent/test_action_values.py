@@ -137,7 +137,7 @@ def test_another_behaviour_serves_the_policy() -> None:
     assert np.abs(error).max() < 0.02 * np.ptp(chain.bias)
 
 
-def test_what_hangs_on_an_action_never_taken_is_not_told() -> None:
+def test_values_that_depend_on_an_untried_action_are_nan() -> None:
     """Where the stream's first state is left in the first half, by the behaviour alone."""
     one_way = TabularMDP.from_transitions(
         [(0, 0, 1, 1, 0), (0, 1, 2, 1, 0), (1, 0, 2, 1, 1), (1, 1, 2, 1, 0), (2, 0, 2, 1, 0),
@@ -153,7 +153,7 @@ def test_what_hangs_on_an_action_never_taken_is_not_told() -> None:
     assert q[0, 1] == 0.0
 
 
-def test_a_deterministic_policys_states_tell_its_actions() -> None:
+def test_states_of_a_deterministic_policy_determine_its_actions() -> None:
     mdp = make_mdp("h6")
     policy = mdp.random_policy(1)
     agent = SeminormLSTDAgent(OneHot(), backup="model")
@@ -199,7 +199,7 @@ MASKED = TabularMDP.from_transitions(
 
 
 @pytest.mark.parametrize("env", [TabularEnv(MASKED), TabularVectorEnv(MASKED, 40)])
-def test_only_actions_that_there_are_are_explored(env: gym.Env | VectorEnv) -> None:
+def test_only_available_actions_are_explored(env: gym.Env | VectorEnv) -> None:
     agent = SeminormLSTDAgent(OneHot())
     agent.collect(env, [0, 1, 2], 400, 20, seed=0, explore=1.0)
     n = agent.action_coverage(np.arange(3))
@@ -208,7 +208,7 @@ def test_only_actions_that_there_are_are_explored(env: gym.Env | VectorEnv) -> N
     assert (first_half == 0).all()
 
 
-def test_saved_merged_and_reset_with_the_rest(tmp_path: Path) -> None:
+def test_action_counts_are_saved_merged_and_reset(tmp_path: Path) -> None:
     agent, _, _ = explored(n_trials=2000)
     other, _, _ = explored(n_trials=1000, seed=1)
     before = agent.action_coverage(np.arange(12))
@@ -315,7 +315,7 @@ def of_logs(kind: str, *parts: Any, **options: Any) -> tuple[SeminormLSTDAgent, 
     return agent, TWELVE, lambda x: TARGET[x[:, 0].astype(int)]
 
 
-def test_logs_of_another_behaviour_tell_the_bias_of_a_policy_at_the_monte_carlo_rate() -> None:
+def test_logs_of_another_behaviour_give_the_bias_at_the_monte_carlo_rate() -> None:
     chain, typical = make_mdp("h12c").induce(TARGET), {}
     for n in (250, 2250):
         ratios = []
@@ -329,7 +329,7 @@ def test_logs_of_another_behaviour_tell_the_bias_of_a_policy_at_the_monte_carlo_
     assert typical[2250] < 0.05 * np.ptp(chain.bias)
 
 
-def test_vectors_of_logs_cut_short_tell_what_their_counts_tell() -> None:
+def test_vectors_and_counts_of_cut_logs_have_the_same_action_values() -> None:
     states, rewards, actions = logs(300)
     lengths = np.random.default_rng(0).integers(1, 80, 300).clip(max=41)
     parts = [
@@ -344,7 +344,7 @@ def test_vectors_of_logs_cut_short_tell_what_their_counts_tell() -> None:
     assert n.sum() == lengths.sum()
 
 
-def test_a_policys_own_trials_tell_the_same_whichever_way_it_is_given() -> None:
+def test_the_form_of_a_policy_does_not_change_its_action_values() -> None:
     mdp, policy = make_mdp("h12c"), TARGET
     agent = SeminormLSTDAgent(OneHot(), backup="one_step")
     agent.collect(TabularVectorEnv(mdp, 500), policy, 2000, 60, seed=0, explore=3).fit()
@@ -406,7 +406,7 @@ def test_pairs_that_a_log_lacks_have_no_value(kind: str) -> None:
         assert np.isnan(agent.action_values(every, policy=policy)).sum() > 1
 
 
-def test_a_log_of_a_task_that_ends_tells_total_rewards() -> None:
+def test_action_values_of_a_task_that_ends_are_total_rewards() -> None:
     """A walk 0, 1, 2 that ends on leaving 2; action 1 pays 1 and stays, action 0 goes on."""
     trials = [[0, 0, 1, 2, 2], [0, 1, 1, 2, 2], [0, 1, 2, 2]] * 40
     actions = [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 0]] * 40
@@ -433,7 +433,7 @@ BAD_LOGS: list[tuple[Any, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("actions", "options", "message"), BAD_LOGS)
-def test_logged_actions_that_are_none_are_refused(actions: Any, options: Any, message: str) -> None:
+def test_invalid_logged_actions_are_refused(actions: Any, options: Any, message: str) -> None:
     agent = SeminormLSTDAgent(OneHot())
     with pytest.raises(InvalidInputError, match=message):
         agent.add_trials(*LOGGED[:2], actions, observation_space=Discrete(12), **options)
@@ -445,7 +445,7 @@ def test_logged_actions_that_are_none_are_refused(actions: Any, options: Any, me
         agent.add_trials(*LOGGED, action_space=Discrete(3))
 
 
-def test_logs_without_numbered_actions_tell_no_action_values() -> None:
+def test_logs_without_numbered_actions_have_no_action_values() -> None:
     for actions in (None, LOGGED[2] - 1, LOGGED[2] + 0.5):
         agent = SeminormLSTDAgent(OneHot())
         agent.add_trials(*LOGGED[:2], actions, observation_space=Discrete(12))
@@ -453,7 +453,7 @@ def test_logs_without_numbered_actions_tell_no_action_values() -> None:
             agent.action_values(0, policy=TARGET)
 
 
-def test_what_is_no_policy_to_evaluate_is_refused() -> None:
+def test_an_invalid_policy_to_evaluate_is_refused() -> None:
     rng = np.random.default_rng(0)
     cases: list[tuple[str, Any, str]] = [
         ("counts", [2] * 12, "the policy takes action 2"),
@@ -475,7 +475,7 @@ def test_what_is_no_policy_to_evaluate_is_refused() -> None:
     with pytest.raises(NotFittedError, match="and there is one"):
         one.action_standard_errors(0, policy=TARGET)
     agent, x, policy = of_logs("vectors", *LOGGED)
-    with pytest.raises(NotFittedError, match="able to represent a constant"):
+    with pytest.raises(NotFittedError, match="must represent a constant"):
         agent.action_values(x, policy=policy, pair_features=lambda s, a: s + 1.0)
     space = Dict({"x": Box(0.0, 12.0, (1,), np.float32)})
     mixed = SeminormLSTDAgent(one_hot)
@@ -498,7 +498,7 @@ BAD_EXPLORE = [
 
 
 @pytest.mark.parametrize(("explore", "message"), BAD_EXPLORE)
-def test_what_is_no_exploration_is_refused(explore: object, message: str) -> None:
+def test_an_invalid_exploration_is_refused(explore: object, message: str) -> None:
     agent = SeminormLSTDAgent(OneHot())
     with pytest.raises(InvalidInputError, match=message):
         agent.collect(
@@ -507,7 +507,7 @@ def test_what_is_no_exploration_is_refused(explore: object, message: str) -> Non
     assert agent.n_trials == 0
 
 
-def test_actions_that_are_none_of_the_space_are_refused() -> None:
+def test_actions_outside_the_space_are_refused() -> None:
     agent = SeminormLSTDAgent(OneHot())
     with pytest.raises(InvalidInputError, match="action 7 was taken at timestep 0"):
         agent.collect(
@@ -518,7 +518,7 @@ def test_actions_that_are_none_of_the_space_are_refused() -> None:
 def test_continuous_actions_have_no_action_values() -> None:
     agent = SeminormLSTDAgent(RadialBasis.grid([-1, -1, -8], [1, 1, 8], 2))
     env = gym.make("Pendulum-v1")
-    with pytest.raises(InvalidInputError, match="action values are those of Discrete actions"):
+    with pytest.raises(InvalidInputError, match="action values need Discrete actions"):
         agent.collect(env, lambda x: np.zeros(1, np.float32), 2, 10, batched=False, explore=1)
 
 
@@ -532,7 +532,7 @@ def test_without_recorded_actions_the_remedy_is_named() -> None:
         agent.action_values([0, 1], t=[1, 2, 3])
 
 
-def test_what_is_no_timestep_is_refused_as_by_predict() -> None:
+def test_an_invalid_timestep_is_refused_as_by_predict() -> None:
     agent, _, _ = explored(n_trials=500)
     agent.fit()
     message = r"a timestep is an integer from 0|t is one timestep|t must be an array"

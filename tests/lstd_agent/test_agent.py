@@ -39,14 +39,14 @@ def test_values_are_relative_biases_within_their_errors(agent: Any, chain: Any) 
     assert agent.predict(agent.main_reference_) == pytest.approx(0.0, abs=1e-12)
 
 
-def test_the_bias_of_the_start_is_the_chains_whatever_state_has_the_value_0(
+def test_the_bias_of_the_start_does_not_depend_on_the_main_reference(
     agent: Any, chain: Any
 ) -> None:
     exact = make_mdp("h6").initial_distribution @ chain.bias
     assert abs(agent.start_bias_ - exact) < 4.0 * agent.start_bias_error_
 
 
-def test_predictions_take_the_shape_of_what_is_asked(agent: Any) -> None:
+def test_predictions_take_the_shape_of_the_observations(agent: Any) -> None:
     assert agent.predict(3).shape == ()
     assert agent.predict([[3, 4], [5, 0]]).shape == (2, 2)
     assert agent.predict(3, [0, 50, 1000]).shape == (3,)
@@ -176,7 +176,7 @@ def fitted_to(batches: Any, anchors: list[int], gain: float) -> SeminormLSTDAgen
 
 
 @pytest.mark.slow
-def test_errors_of_rarely_seen_states_are_not_taken_for_small() -> None:
+def test_errors_of_rarely_seen_states_are_not_underestimated() -> None:
     """Batches one by one hardly ever see a transient state late; all trials together do.
 
     Where state 2 was seen 4 to 30 times, an error is no Student's t, but under two standard
@@ -251,7 +251,7 @@ def test_trials_not_rounds_are_dealt_into_batches(num_envs: int) -> None:
     assert [sums.n_trials for sums in agent.collector.batches.sums] == [5] * 20
 
 
-def test_the_summary_tells_every_neighborhood(agent: Any) -> None:
+def test_the_summary_lists_every_neighborhood(agent: Any) -> None:
     text = agent.summary()
     assert "trials      3000, timesteps 0 to 60" in text
     assert "(estimated)" in text

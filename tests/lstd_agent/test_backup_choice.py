@@ -49,7 +49,7 @@ def aggregated(seed: int = 0) -> tuple[Any, Any]:
 
 
 @pytest.mark.filterwarnings("ignore::lstd_agent.FitWarning")
-def test_observations_that_are_no_markov_states_are_not_pooled() -> None:
+def test_observations_that_are_not_markov_states_are_not_pooled() -> None:
     agent = given(spaces.Discrete(4), *aggregated(), features=OneHot(), n_anchors=None).fit()
     assert agent.backup_.backup != "model"
     model = next(tried for tried in agent.backup_.tried if tried.backup == "model")
@@ -123,7 +123,7 @@ def test_systems_with_reference_states_have_single_steps() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::lstd_agent.FitWarning")
-def test_where_there_are_too_few_trials_to_choose_by_it_says_so(walk: Any) -> None:
+def test_a_choice_with_too_few_trials_says_so(walk: Any) -> None:
     few = SeminormLSTDAgent(Polynomial(2), 1)
     few.collect(walk(kind="box"), lambda x: 0, n_trials=4, t_max=8, seed=0).fit()
     assert str(few.backup_) == "one step: there are too few trials to hold some out"

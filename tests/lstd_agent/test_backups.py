@@ -77,7 +77,7 @@ def test_exact_rows_and_features_that_represent_it_give_the_bias(anchors: Any) -
 @pytest.mark.parametrize("rows", ROWS)
 @pytest.mark.parametrize("calibration", ["linked", "references"])
 @pytest.mark.parametrize("backup", [MultiStep(1), LambdaReturn(0.0)])
-def test_one_step_by_another_name_is_the_same_to_the_last_bit(
+def test_one_step_by_any_class_is_the_same_to_the_last_bit(
     rows: Any, calibration: Any, backup: Any
 ) -> None:
     table = np.random.default_rng(1).normal(size=(20, 5))
@@ -154,7 +154,7 @@ def test_targets_of_counts_and_of_trials_that_never_meet_are_the_same() -> None:
 
 
 @pytest.mark.parametrize("backup", ["one_step", LambdaReturn(0.7), MultiStep(3)])
-def test_trials_that_were_cut_short_say_nothing_of_what_comes_after(backup: Any) -> None:
+def test_trials_that_were_cut_short_do_not_affect_later_timesteps(backup: Any) -> None:
     """Whatever is written there."""
     states, rewards = places(m=60)
     lengths = np.random.default_rng(2).integers(6, T + 1, size=60)
@@ -238,7 +238,7 @@ def test_standard_errors_along_trials_are_as_large_as_the_errors(backup: Any) ->
 
 
 @pytest.mark.parametrize("rows_of", ROWS)
-def test_steps_beyond_the_end_of_the_trials_are_those_to_the_end(rows_of: Any) -> None:
+def test_steps_beyond_the_end_of_the_trials_stop_at_the_end(rows_of: Any) -> None:
     table = np.eye(20)[:, :5]
     source = rows_of(*places(), table)
     to_the_end = fitted(source, [0, 5], MultiStep(T)).system.weights

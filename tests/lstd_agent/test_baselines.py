@@ -46,7 +46,7 @@ def test_certainty_equivalence_of_exact_counts_is_the_bias(env: str) -> None:
     assert_allclose(found, chain.bias, atol=1e-10 * np.abs(chain.bias).max())
 
 
-def test_certainty_equivalence_is_silent_on_states_that_lead_nowhere() -> None:
+def test_certainty_equivalence_is_nan_for_states_without_a_way_back() -> None:
     recorder = CountRecorder(3)
     recorder.record(np.array([0, 0]), np.array([1.0, 1.0]), np.array([0, 0]))
     recorder.record(np.array([0, 0]), np.array([1.0, 1.0]), np.array([0, 2]))
@@ -126,7 +126,7 @@ def test_differential_td_converges_to_lstd(decay: float, gain_is_known: bool) ->
     assert_allclose(td(F), lstd(F), rtol=1e-6)
 
 
-def test_differential_td_starts_at_0_and_tells_when_it_diverges() -> None:
+def test_differential_td_starts_at_0_and_reports_divergence() -> None:
     chain, counts, F = sampled("h6", 2)
     assert not differential_td(counts, F, chain.gain, n_updates=0)(F).any()
     one = differential_td(counts, F, chain.gain, step_size=0.1, n_updates=1)

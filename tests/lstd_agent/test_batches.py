@@ -86,7 +86,7 @@ def test_merged_agents_of_one_batch_are_batches_of_their_own() -> None:
     assert [counts.n_trials for counts in whole.collector.batches.sums] == [24] * 12
 
 
-def test_a_sample_of_merged_agents_is_that_of_one_with_all_trials() -> None:
+def test_a_sample_of_merged_agents_equals_the_sample_of_all_trials() -> None:
     states, rewards = walks(300)
     parts = np.split(np.arange(300), [40, 41, 200])
     whole: Any = counted(states, rewards, n_stored_trials=25).collector.batches.sample
@@ -127,7 +127,7 @@ def test_the_smallest_hashes_of_a_sample_are_no_special_trials() -> None:
 
 @settings(max_examples=8)
 @given(st.integers(0, 10_000), st.sampled_from([3, 700, 2**30]), st.integers(1, 7))
-def test_counts_by_batch_are_those_of_a_plain_loop(seed: int, S: int, n_batches: int) -> None:
+def test_counts_by_batch_agree_with_a_plain_loop(seed: int, S: int, n_batches: int) -> None:
     rng = np.random.default_rng(seed)
     some = rng.choice(S, 3, replace=False) if S < 2**20 else rng.integers(0, S, 3)
     states, rewards = some[rng.integers(0, 3, (6, 11))], rng.normal(size=(5, 11))
@@ -238,7 +238,7 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_is_no_number_is_refused_with_its_value(case: str) -> None:
+def test_anything_but_a_number_is_refused_with_its_value(case: str) -> None:
     call, message = REFUSED[case]
     agent = SeminormLSTDAgent(np.eye(2) if case != "policy" else OneHot())
     with pytest.raises(EvaluationError, match=message):
@@ -258,6 +258,6 @@ def test_what_is_no_number_is_refused_with_its_value(case: str) -> None:
         ("max_bytes", True),
     ],
 )
-def test_options_that_are_none_are_refused_with_their_value(option: str, value: Any) -> None:
+def test_invalid_options_are_refused_with_their_value(option: str, value: Any) -> None:
     with pytest.raises(InvalidInputError, match=f"{option} must be"):
         SeminormLSTDAgent(OneHot(), **{option: value})

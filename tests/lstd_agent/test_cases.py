@@ -230,7 +230,7 @@ def test_the_tail_determines_the_gain_by_many_samples(
         (bumps(8), lambda: backlog(0, t_max=12)),
     ],
 )
-def test_a_gain_by_few_effective_samples_is_not_believed(features: Any, data: Any) -> None:
+def test_a_gain_with_few_effective_samples_is_rejected(features: Any, data: Any) -> None:
     agent, said = fitted(features, data())
     found = agent.diagnostics()
     assert found.gain_share < 0.2
@@ -288,7 +288,7 @@ def test_a_ring_that_pays_nothing_has_gain_0_at_any_length_of_trials(t_max: int)
     assert right or "of the start's value may be missing" in said
 
 
-def test_what_may_be_missing_is_printed_with_its_error_and_unit() -> None:
+def test_missing_rewards_are_printed_with_their_error_and_unit() -> None:
     for data in (short_line(), short_line(t_max=30)):
         agent, _ = fitted(Polynomial(2), data)
         found = agent.diagnostics()
@@ -333,7 +333,7 @@ def cut(data: Any, length: Callable[[Any, int], int]) -> Any:
     )
 
 
-def test_a_log_whose_trials_are_short_but_for_a_few_is_named() -> None:
+def test_a_log_with_few_long_trials_is_named() -> None:
     data = cut(short_line(), lambda seen, k: 20 if k < 370 else 151)
     agent, said = fitted(Polynomial(2), data, t_max=150)
     assert "30 of 400 trials have the last timestep, 150" in said
@@ -377,9 +377,7 @@ def test_a_hidden_state_that_pays_is_named_and_returns_give_the_difference(
 
 @pytest.mark.first(1)
 @pytest.mark.parametrize(("n_anchors", "t_max"), [("auto", 140), (2, 300)])
-def test_an_observation_is_answered_by_a_window_that_has_seen_its_like(
-    n_anchors: Any, t_max: int
-) -> None:
+def test_a_window_with_similar_samples_predicts_an_observation(n_anchors: Any, t_max: int) -> None:
     agent, _ = fitted(Polynomial(1), far_start(t_max), n_anchors)
     found = agent.compare([[10.0]], [[0.0]])
     # A straight line bends where |x| does.
@@ -474,12 +472,12 @@ def test_rare_large_rewards_raise_no_alarm_for_features() -> None:
         rng = np.random.default_rng(seed)
         x, paid = decaying(seed, 1)
         paid += 5000.0 * (rng.random(paid.shape) < 0.001)
-        alarms.append("tell more states apart" in fitted(Polynomial(1), (x, paid))[1])
+        alarms.append("distinguish more states" in fitted(Polynomial(1), (x, paid))[1])
     assert sum(alarms) <= 1
 
 
 @pytest.mark.parametrize("n_anchors", [2, pytest.param(61, marks=pytest.mark.slow), 100])
-def test_no_more_neighborhoods_than_are_wanted(n_anchors: int) -> None:
+def test_there_are_no_more_neighborhoods_than_wanted(n_anchors: int) -> None:
     agent, _ = fitted(Polynomial(2), decaying(0, 2), n_anchors)
     anchors = agent.system_.anchors
     assert len(anchors) <= min(n_anchors, 61)
@@ -493,7 +491,7 @@ def test_anchors_of_a_slow_task_leave_the_last_window_a_tail() -> None:
     assert agent.system_.anchors[-1] <= 51
 
 
-def test_anchors_that_are_none_are_named() -> None:
+def test_invalid_anchors_are_named() -> None:
     with pytest.raises(InvalidInputError, match=r"anchors.*240"):
         fitted(Polynomial(1), decaying(0, 1), anchors=[0, 240])
 

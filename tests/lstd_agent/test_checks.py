@@ -201,13 +201,13 @@ def slow_ring(T: int) -> Trials:
 # One statistic
 
 
-def test_a_critical_number_is_exceeded_no_more_often_than_said() -> None:
+def test_a_critical_number_is_exceeded_at_most_at_its_level() -> None:
     u = np.random.default_rng(0).standard_cauchy((50, 20_000))
     assert np.mean(np.abs(self_normalized(u)) > critical(1)) <= 0.01
 
 
 @pytest.mark.parametrize("tau", [10, 30, 60])
-def test_what_is_missing_is_what_an_exponential_has_left(tau: int) -> None:
+def test_missing_rewards_of_an_exponential_are_its_remaining_sum(tau: int) -> None:
     rng = np.random.default_rng(tau)
     R = 2.0 + np.exp(-np.arange(60) / tau) + 0.1 * rng.standard_normal((1000, 60))
     missing, error, _ = still_missing(R, 10)
@@ -222,12 +222,12 @@ def count_alarms(numbers: Any) -> int:
     return sum(bool(alarms(of_random_size(i))) for i in numbers)
 
 
-def test_healthy_fits_are_left_alone() -> None:
+def test_healthy_fits_have_no_warnings() -> None:
     assert count_alarms(range(20)) <= 1
 
 
 @pytest.mark.slow
-def test_fewer_than_three_of_a_hundred_healthy_fits_are_warned_of() -> None:
+def test_fewer_than_three_of_a_hundred_healthy_fits_have_warnings() -> None:
     assert count_alarms(range(300)) <= 9
 
 
@@ -290,7 +290,7 @@ def test_a_population_of_given_starts_has_no_error_of_their_spread() -> None:
     assert direct_difference(R, a, b, 0 * kind)[1] == pytest.approx(50 * np.sqrt(2 / 199), rel=1e-6)
 
 
-def test_trials_of_a_start_that_none_begins_in_are_those_nearby() -> None:
+def test_an_unseen_start_takes_nearby_trials() -> None:
     starts = np.linspace(0.0, 1.0, 101)[:, None]
     weights = trial_weights(starts, [[0.505]])
     assert weights @ starts[:, 0] == pytest.approx(0.505, abs=0.006)
@@ -300,7 +300,7 @@ def test_trials_of_a_start_that_none_begins_in_are_those_nearby() -> None:
 
 
 @pytest.mark.parametrize("number", range(6))
-def test_a_large_rare_reward_is_no_misfit(number: int) -> None:
+def test_a_large_rare_reward_is_not_a_misfit(number: int) -> None:
     rng = np.random.default_rng(number)
     trials = rare_rewards(1000, 8.0, rng)
     assert "starts" not in alarms(trials)
@@ -310,7 +310,7 @@ def test_exact_values_of_a_start_at_the_edge_are_not_said_to_be_undetermined() -
     assert account(autoregression(200, 5.0, np.random.default_rng(0), a=0.8)).warnings == []
 
 
-def test_a_hidden_mode_that_lasts_is_told_and_one_that_does_not_last_is_not() -> None:
+def test_only_a_lasting_hidden_mode_is_reported() -> None:
     rng = np.random.default_rng(0)
     for stays, warned in ((0.9, True), (0.5, False)):
         changes = np.cumsum(rng.random((300, 81)) > stays, axis=1)
@@ -321,12 +321,12 @@ def test_a_hidden_mode_that_lasts_is_told_and_one_that_does_not_last_is_not() ->
         assert (found.hidden > 0.1) == warned
 
 
-def test_few_trials_and_short_ones_are_said_to_tell_little() -> None:
+def test_few_and_short_trials_leave_settling_unknown() -> None:
     rng = np.random.default_rng(0)
     few = account(queue(8, 6.0, rng))
     assert any("not known whether the tail of 8 trials" in text for text in few.warnings)
     short = account(chain(np.full((2, 2), 0.5), np.array([0.0, 1]), np.ones(2) / 2, 99, 2, rng))
-    assert any("too short to tell" in text for text in short.warnings)
+    assert any("too short to show" in text for text in short.warnings)
 
 
 def test_explored_and_cut_transitions_do_not_spoil_right_values() -> None:
@@ -370,7 +370,7 @@ def test_fewer_drawn_trials_are_like_the_counts() -> None:
         assert drawn == pytest.approx(share[t], abs=5 * np.sqrt(0.25 / 2000))
 
 
-def test_an_end_by_chance_has_support() -> None:
+def test_a_random_end_has_support() -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(500, 40, 3))
     assert ends_without_support(rng.integers(1, 40, 500), X) < 0.05

@@ -54,7 +54,7 @@ finite = st.recursive(
 
 @settings(max_examples=25)
 @given(finite, st.integers(0, 2**31))
-def test_numbers_of_a_finite_space_are_told_from_its_observations_and_back(
+def test_numbers_and_observations_of_a_finite_space_map_to_each_other(
     space: Any, seed: int
 ) -> None:
     encoding = make_encoding(space, lambda o: np.ones((len(o), 1)), False, "counted")
@@ -91,7 +91,7 @@ def test_a_list_of_observations_of_a_tuple_space_is_not_read_across() -> None:
         encoding.encode_any([(4, 10)])
 
 
-def test_small_finite_spaces_are_counted_unless_said() -> None:
+def test_small_finite_spaces_are_counted_by_default() -> None:
     ones = lambda o: np.ones((len(o), 1))  # noqa: E731
     for space, option, kind in (
         (spaces.MultiDiscrete([3, 4]), "auto", CountedEncoding),
@@ -128,7 +128,7 @@ def test_the_users_generator_is_not_drawn_from() -> None:
     assert env.observation_space.np_random.bit_generator.state == before
 
 
-def test_counts_are_added_whoever_made_them() -> None:
+def test_counts_from_any_source_are_added() -> None:
     a, b = simulated(0), simulated(1)
     agent = SeminormLSTDAgent(OneHot()).add(a).add(b)
     assert agent.n_trials == 200
@@ -159,7 +159,7 @@ def unbalanced() -> sparse.csr_array:
     [
         (lambda: changed(n_states=5), r"of shape \(t_max \+ 1, 25\)"),
         (lambda: changed(n_trials=99), "transitions of 99 trials at timestep 0 sum to 100"),
-        (lambda: changed(transition_counts=unbalanced()), "trials do not come or go"),
+        (lambda: changed(transition_counts=unbalanced()), "that reaches a state must leave it"),
         (lambda: changed(transition_counts=-simulated().transition_counts), "of at least 0"),
         (lambda: changed(transition_counts=simulated().transition_counts * 1.0), "got float64"),
         (lambda: changed(reward_sums=simulated().reward_sums * np.nan), "finite numbers"),
@@ -188,7 +188,7 @@ def test_damaged_matrices_are_refused_before_they_are_used() -> None:
         SeminormLSTDAgent(OneHot()).add(damaged)
 
 
-def test_both_packages_mean_the_same_by_counts() -> None:
+def test_both_packages_use_the_same_counts() -> None:
     from dataclasses import fields
 
     ours, theirs = (
@@ -218,7 +218,7 @@ def test_nothing_changes_when_something_is_refused() -> None:
     assert agent.collect(h6(), ZEROS, 2, 7).n_trials == 4
 
 
-def test_trials_of_a_second_policy_are_refused_unless_said() -> None:
+def test_trials_of_a_second_policy_are_refused_by_default() -> None:
     agent = SeminormLSTDAgent(OneHot(), 1).collect(h6(), ZEROS, 2, 5, seed=0)
     ones = np.ones(6, int)
     for again in (agent.collect, agent.attach):
@@ -236,7 +236,7 @@ def test_trials_of_a_second_policy_are_refused_unless_said() -> None:
     assert agent.collect(h3, np.ones(3, int), 2, 9).n_trials == 2
 
 
-def test_policies_are_the_same_by_what_they_are() -> None:
+def test_policies_are_compared_by_value() -> None:
     def threshold(c: float) -> Any:
         return lambda x: int(x[0] > c)
 

@@ -151,7 +151,7 @@ def test_no_more_trials_are_stored_than_asked_for() -> None:
     assert len(sample.trials.observations) == 7
 
 
-def test_what_does_not_belong_together_does_not_merge() -> None:
+def test_different_agents_do_not_merge() -> None:
     h6, h3 = (gym.make(f"unichain_gym:Unichain-{m}-v0") for m in ("h6", "h3"))
     agent = SeminormLSTDAgent(OneHot()).collect(h6, np.zeros(6, int), 2, 5)
     with pytest.raises(InvalidInputError, match="have t_max = 5; got 6"):
@@ -165,7 +165,7 @@ def test_what_does_not_belong_together_does_not_merge() -> None:
     assert agent.n_trials == 2
 
 
-def test_trials_merge_whatever_the_features() -> None:
+def test_trials_merge_for_different_features() -> None:
     pendulum = gym.make("Pendulum-v1")
 
     def collected(features: Any, n_trials: int) -> SeminormLSTDAgent:

@@ -72,7 +72,7 @@ def test_intervals_of_starts_hold_their_values(
 
 @pytest.mark.skipif(N_REPETITIONS == 0, reason="COVERAGE_REPETITIONS says how often")
 @pytest.mark.parametrize("n_bumps", [8, 24])
-def test_intervals_of_a_backlog_hold_what_its_features_say(backlogs: Any, n_bumps: int) -> None:
+def test_intervals_of_a_backlog_hold_its_projected_values(backlogs: Any, n_bumps: int) -> None:
     """The mean of all repetitions; 20,000 simulated pairs of trials say -688."""
     values, errors = [], []
     for seed in range(N_REPETITIONS):

@@ -258,7 +258,7 @@ def test_many_damaged_and_crafted_files_are_refused_or_the_same(kind: str, tmp_p
     check(kind, tmp_path / "file.npz", 3 * N_DAMAGED, N_DAMAGED, seed=1)
 
 
-def test_what_claims_to_be_huge_is_not_read(tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_file_that_claims_to_be_huge_is_not_read(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr("lstd_agent.packing._ALWAYS_ALLOWED", 2**22)
     path = tmp_path / "file.npz"
     data, _ = saved("counts")

@@ -104,7 +104,7 @@ def check(agent: SeminormLSTDAgent, chain: Chain, of: Callable[[int], Any]) -> N
 
 @pytest.mark.parametrize("kind", ["deterministic", "lognormal"])
 @pytest.mark.parametrize("make", [agent_of, vectors_of])
-def test_sampled_answers_are_the_exact_ones_and_nothing_is_warned_of(make: Any, kind: str) -> None:
+def test_sampled_answers_are_near_the_exact_ones_without_warnings(make: Any, kind: str) -> None:
     scale = {"deterministic": 1e-3, "exponential": 1.0, "lognormal": 1e3}[kind]
     chain = Chain.draw(7, scale)
     agent = make(*chain.trials(500, 40, kind)).fit()
@@ -242,7 +242,7 @@ WAYS: dict[str, Callable[[], SeminormLSTDAgent]] = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_trials_have_their_durations_whichever_way_they_come(way: str) -> None:
+def test_trials_from_any_source_keep_their_durations(way: str) -> None:
     counts: Any = WAYS[way]().counts
     states, rewards, times = TRIALS
     for sums, right in ((counts.duration_sums, times), (counts.reward_sums, rewards)):
@@ -257,7 +257,7 @@ def test_copies_that_are_reset_within_the_step_keep_their_last_duration() -> Non
     assert counts.duration_sums[[11]].sum() == pytest.approx(last.sum())
 
 
-def test_copies_that_do_not_all_tell_a_duration_are_refused() -> None:
+def test_copies_with_and_without_durations_are_refused() -> None:
     class Forgetful(Replay):
         def step(self, action: Any) -> tuple[int, float, bool, bool, dict[str, Any]]:
             return *super().step(action)[:4], {}
@@ -283,7 +283,7 @@ def test_fits_do_not_depend_on_the_order_of_trials_or_on_where_they_are_held(
         assert loaded.gain_error_ == agent.gain_error_
 
 
-def test_trials_that_are_cut_short_or_end_take_part_with_the_time_they_have() -> None:
+def test_trials_that_are_cut_short_or_end_count_with_their_time() -> None:
     chain = Chain.draw(4)
     states, rewards, times = chain.trials(1500, 50)
     lengths = np.random.default_rng(9).integers(20, 52, 1500)
@@ -318,7 +318,7 @@ def test_counts_without_trials_are_checked_by_drawn_ones() -> None:
     assert abs(agent.compare(0, 1, 0).difference - bias[0] + bias[1]) < 0.15 * np.ptp(bias)
 
 
-def test_a_tail_that_still_changes_its_rate_is_warned_of() -> None:
+def test_a_tail_with_a_changing_rate_raises_a_warning() -> None:
     states, rewards, times = Chain.draw(0).trials(400, 40)
     times = times * np.linspace(1.0, 3.0, 41)  # steps become longer for ever
     with pytest.warns(FitWarning, match="tail has not settled"):
@@ -344,7 +344,7 @@ def test_many_sparse_states_have_their_gain_per_unit_of_time() -> None:
 
 
 @pytest.mark.parametrize("bad", [-1.0, np.nan, np.inf, "long", [1.0, 2.0]])
-def test_what_is_no_length_of_time_is_refused(bad: Any) -> None:
+def test_invalid_lengths_of_time_are_refused(bad: Any) -> None:
     agent = SeminormLSTDAgent(np.eye(7))
     with pytest.raises(InvalidInputError, match="duration"):
         agent.observe(0, 0, 1.0, 1, duration=bad)
@@ -375,19 +375,19 @@ def test_trials_with_and_without_durations_do_not_mix() -> None:
                 states if m is agent_of else np.eye(7)[states], rewards
             ),
         ):
-            with pytest.raises(InvalidInputError, match="durations and others without"):
+            with pytest.raises(InvalidInputError, match="durations and others do not"):
                 add()
         assert agent.n_trials == before
     agent = agent_of(*TRIALS)
-    with pytest.raises(InvalidInputError, match="durations and others without"):
+    with pytest.raises(InvalidInputError, match="durations and others do not"):
         agent.observe(0, 0, 1.0, 1)
     agent = SeminormLSTDAgent(np.eye(7))
     agent.observe(0, 0, 1.0, 1, duration=0.5)
-    with pytest.raises(InvalidInputError, match="durations and others without"):
+    with pytest.raises(InvalidInputError, match="durations and others do not"):
         agent.observe(1, 1, 1.0, 2)
     sums = agent_of(*TRIALS).counts
     wrong = TransitionCounts(7, 24, sums.transition_counts, sums.reward_sums)
-    with pytest.raises(InvalidInputError, match="durations and others without"):
+    with pytest.raises(InvalidInputError, match="durations and others do not"):
         sums + wrong
 
 

@@ -28,13 +28,13 @@ def fitted(features: Any, **options: Any) -> SeminormLSTDAgent:
     return agent.add_trials(*drain(100, 80)).fit()
 
 
-def test_a_feature_that_hardly_varies_beside_its_size_is_warned_of() -> None:
+def test_a_feature_that_hardly_varies_beside_its_size_raises_a_warning() -> None:
     with pytest.warns(FitWarning, match=r"features 0 vary too little beside their size"):
         agent = fitted(lambda x: 1e8 + x)
     assert agent.diagnostics().features.lost.tolist() == [0]
 
 
-def test_sizes_that_differ_and_constants_are_told_and_do_no_harm() -> None:
+def test_different_sizes_and_constants_are_reported_and_do_no_harm() -> None:
     def features(x: Any) -> Any:
         ones = np.ones(len(x))
         return np.stack((1e9 * x[:, 0], ones, 3.0 * ones, 1e-9 * x[:, 0] ** 2, 0.0 * ones), axis=1)
@@ -50,7 +50,7 @@ def test_sizes_that_differ_and_constants_are_told_and_do_no_harm() -> None:
     assert float(agent.compare([[8.0]], [[3.0]]).difference) == pytest.approx(-25.0, rel=1e-6)
 
 
-def test_sizes_of_sparse_features_are_those_of_dense_ones() -> None:
+def test_sizes_of_sparse_and_dense_features_agree() -> None:
     F = np.array([[0.0, 2.0, 0.0, 1e8], [1.0, 2.0, 0.0, 1e8 + 1.0]])
     dense, rows = FeatureSizes.of(F, 1e-6), FeatureSizes.of(sparse.csr_array(F), 1e-6)
     assert str(dense) == str(rows)

@@ -38,7 +38,7 @@ def scaler(samples: Any) -> Any:
     return StandardScaler().fit(samples)
 
 
-def test_the_fourier_basis_is_that_of_cosines_over_the_box() -> None:
+def test_the_fourier_basis_consists_of_cosines_over_the_box() -> None:
     basis = FourierBasis([0.0, -1.0], [2.0, 1.0], order=2)
     x = RNG.uniform([0.0, -1.0], [2.0, 1.0], size=(7, 2))
     u, v = x[:, 0] / 2.0, (x[:, 1] + 1.0) / 2.0
@@ -97,7 +97,7 @@ def test_parameters_are_copied_and_cannot_be_written_to() -> None:
         np.asarray(basis.centers)[0] = 1.0
 
 
-def test_standardized_features_are_those_of_standardized_observations() -> None:
+def test_standardized_features_use_standardized_observations() -> None:
     samples = RNG.normal(size=(500, 2)) * [3.0, 0.1] + [10.0, -1.0]
     features = Standardized(Polynomial(1)).measured(samples)
     f = features(samples)
@@ -155,7 +155,7 @@ def test_sparse_rows_stay_sparse_and_are_checked_like_dense_ones() -> None:
         as_rows(sparse.eye_array(3) * 1j, 3)
 
 
-def test_sparse_features_of_a_table_a_function_and_a_pipeline_are_those_of_dense_ones() -> None:
+def test_sparse_and_dense_features_agree_for_tables_functions_and_pipelines() -> None:
     grid = np.arange(5.0)[:, None]
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import OneHotEncoder
@@ -180,7 +180,7 @@ def test_sparse_features_of_a_table_a_function_and_a_pipeline_are_those_of_dense
     assert_array_equal(rows.toarray(), [[0] * 5, [0, 0, 1, 0, 0], [0] * 5])
 
 
-def test_features_are_the_same_by_what_they_are() -> None:
+def test_features_are_compared_by_value() -> None:
     grid = RadialBasis.grid(0.0, 1.0, 3)
     assert same_features(grid, RadialBasis(np.array(grid.centers), 0.5))
     assert not same_features(grid, RadialBasis.grid(0.0, 1.0, 4))

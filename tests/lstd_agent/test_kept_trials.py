@@ -63,7 +63,7 @@ def test_environments_may_write_all_their_observations_into_one_array(max_bytes:
         assert_array_equal(getattr(totals[0], name), getattr(totals[1], name))
 
 
-def test_an_observation_that_is_none_is_named_with_its_timestep() -> None:
+def test_an_invalid_observation_is_named_with_its_timestep() -> None:
     class Failing(gym.ObservationWrapper[Any, Any, Any]):
         n = 0
 
@@ -132,7 +132,7 @@ def test_files_have_no_name_and_go_with_the_arrays() -> None:
     assert n_mapped() == before
 
 
-def test_a_full_disk_is_told_of_and_loses_nothing(monkeypatch: Any) -> None:
+def test_a_full_disk_is_reported_and_loses_no_trial(monkeypatch: Any) -> None:
     agent = pendulum()
     observed = agent.kept_trials
 
@@ -194,7 +194,7 @@ def test_observations_that_are_not_finite_name_their_timestep(walk: Any) -> None
         agent.collect(env, lambda o: 0, 2, 5)
 
 
-def test_logged_trials_are_what_collecting_them_would_have_been(walk: Any) -> None:
+def test_logged_trials_equal_collected_ones(walk: Any) -> None:
     observed = pendulum()
     kept = observed.kept_trials
     agent = SeminormLSTDAgent(Polynomial(1), 1, gain=0.0).attach(gym.make("Pendulum-v1"))
@@ -226,7 +226,7 @@ def test_logged_trials_are_what_collecting_them_would_have_been(walk: Any) -> No
         (np.zeros((2, 5, 3)), np.zeros(4), r"rewards \(m, t_max \+ 1\)"),
     ],
 )
-def test_what_are_no_trials_is_refused(observations: Any, rewards: Any, message: str) -> None:
+def test_invalid_trials_are_refused(observations: Any, rewards: Any, message: str) -> None:
     agent = SeminormLSTDAgent(Polynomial(1)).attach(gym.make("Pendulum-v1"))
     with pytest.raises(InvalidInputError, match=message):
         agent.add(KeptTrials.of(observations, rewards))

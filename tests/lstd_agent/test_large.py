@@ -41,7 +41,7 @@ def both_kinds(monkeypatch: Any, make: Any) -> Any:
     ("backup", "anchors"), [("one_step", [0, 1, 2, 50]), ("one_step", [0]), ("model", [0, 20])]
 )
 @pytest.mark.parametrize("env", ["h36c", "c10"])
-def test_sparse_systems_are_the_dense_ones(
+def test_sparse_systems_agree_with_dense_ones(
     env: str, anchors: Any, backup: Any, monkeypatch: Any
 ) -> None:
     chain = random_chain(env, 1)
@@ -61,7 +61,7 @@ def test_sparse_systems_are_the_dense_ones(
     assert other.system.references.main == dense.system.references.main
 
 
-def test_a_line_of_3000_states_has_the_value_that_it_has() -> None:
+def test_a_line_of_3000_states_has_its_exact_values() -> None:
     """A step down a line costs 1, and at its end nothing: b(s) - b(0) = -s."""
     n, n_trials = 3000, 30
     recorder = CountRecorder(n)
@@ -103,7 +103,7 @@ def test_a_hundred_thousand_states_are_fitted_without_all_pairs_of_them() -> Non
 
 @settings(max_examples=20)
 @given(st.integers(0, 10_000), st.integers(1, 8), st.integers(1, 6))
-def test_classes_and_periods_are_those_of_the_graph(seed: int, n: int, period: int) -> None:
+def test_classes_and_periods_agree_with_the_graph(seed: int, n: int, period: int) -> None:
     """A cycle of blocks has its number for a period; a state before it is of no class."""
     rng = np.random.default_rng(seed)
     block = rng.integers(period, size=n * period)

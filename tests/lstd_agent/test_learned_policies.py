@@ -113,7 +113,7 @@ def test_the_callback_finds_gain_and_start_value_of_the_policy_at_the_time(sb3: 
     assert callback.evaluations[-1].n_steps == 400
 
 
-def test_the_callback_says_at_once_what_is_wrong(sb3: Any) -> None:
+def test_the_callback_raises_errors_at_once(sb3: Any) -> None:
     from lstd_agent.sb3 import StartValueCallback
 
     for options, message in (

@@ -56,7 +56,7 @@ def observed_one_by_one(agent: Any, states: Any, rewards: Any) -> Any:
 
 @pytest.mark.filterwarnings("ignore::lstd_agent.errors.FitWarning")  # ten timesteps
 @pytest.mark.parametrize("n", [1, 3, 130, 700])
-def test_trials_of_one_length_are_those_of_the_users_loop_to_the_last_bit(n: int) -> None:
+def test_trials_of_one_length_equal_the_users_loop_to_the_last_bit(n: int) -> None:
     states, rewards, actions = simulated(n, 9)
     rewards = rewards + np.random.default_rng(0).normal(size=rewards.shape)
     logged = SeminormLSTDAgent(np.eye(6), 1, gain=0.0)
@@ -78,7 +78,7 @@ def test_trials_of_one_length_are_those_of_the_users_loop_to_the_last_bit(n: int
         assert_array_equal(logged.standard_errors(seen), looped.standard_errors(seen))
 
 
-def test_trials_of_vectors_are_those_of_the_users_loop_to_the_last_bit() -> None:
+def test_trials_of_vectors_equal_the_users_loop_to_the_last_bit() -> None:
     states, rewards, _ = simulated(60, 9)
     vectors = np.stack((states, states**2), axis=2).astype(np.float32)
     logged = SeminormLSTDAgent(Polynomial(2), 1).add_trials(vectors, rewards)
@@ -95,7 +95,7 @@ def test_trials_of_vectors_are_those_of_the_users_loop_to_the_last_bit() -> None
     ]
 
 
-def test_counts_of_cut_trials_are_those_of_a_plain_loop() -> None:
+def test_counts_of_cut_trials_agree_with_a_plain_loop() -> None:
     states, rewards = cut(80, 12)
     agent = SeminormLSTDAgent(np.eye(6)).add_trials(states, rewards)
     N, R, n_at = np.zeros((13, 6, 6)), np.zeros((13, 6)), np.zeros(13, dtype=int)
@@ -137,7 +137,7 @@ def brute_force_values(states: Any, rewards: Any, gain: float) -> Any:
 
 @pytest.mark.filterwarnings("ignore::lstd_agent.errors.FitWarning")
 @pytest.mark.parametrize("kind", ["counts", "vectors"])
-def test_values_of_cut_trials_are_those_of_all_their_transitions(kind: str) -> None:
+def test_values_of_cut_trials_use_all_their_transitions(kind: str) -> None:
     states, rewards = cut(400, 60)
     agent = SeminormLSTDAgent(OneHot(), 1, gain=7.0, backup="one_step")
     observed: Any = states
@@ -156,7 +156,9 @@ def test_values_of_cut_trials_are_those_of_all_their_transitions(kind: str) -> N
 
 @pytest.mark.filterwarnings("ignore::lstd_agent.errors.FitWarning")
 @pytest.mark.parametrize(("n_anchors", "max_bytes"), [(1, 2**30), (2, 250_000)])
-def test_vectors_that_are_states_give_what_counts_give(n_anchors: Any, max_bytes: int) -> None:
+def test_one_hot_features_of_vectors_give_the_values_of_counts(
+    n_anchors: Any, max_bytes: int
+) -> None:
     states, rewards = cut(300, 30, seed=2)
     one_hot = lambda x: np.eye(6)[x[:, 0].astype(int)]  # noqa: E731
     anchors = {1: [0], 2: [0, 7], None: list(range(31))}[n_anchors]
@@ -180,7 +182,7 @@ def test_vectors_that_are_states_give_what_counts_give(n_anchors: Any, max_bytes
 
 
 @pytest.mark.filterwarnings("ignore:the tail has not settled")  # of those that were left
-def test_gain_and_values_do_not_hang_on_where_trials_were_cut_for_what_was_seen() -> None:
+def test_cuts_that_depend_on_observations_do_not_bias_gain_and_values() -> None:
     """A trial is cut short as soon as it is in state 5, two times of three: then means over
     those that were left are not those of the chain, and equations of transitions still are."""
     states, rewards, _ = simulated(20_000, 60, seed=1)
@@ -231,7 +233,7 @@ def test_distances_compare_the_trials_that_are_there(name: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::lstd_agent.errors.FitWarning")
-def test_what_a_single_batch_alone_tells_has_an_infinite_standard_error() -> None:
+def test_a_value_from_a_single_batch_has_an_infinite_standard_error() -> None:
     states, rewards = cut(60, 10)
     states = [trial[:6] for trial in states]
     rewards = [paid[:5] for paid in rewards]
@@ -294,7 +296,7 @@ def test_cut_trials_are_saved_merged_and_added_like_others(kind: str, tmp_path: 
 
 
 @pytest.mark.filterwarnings("ignore:the tail, .* is too short")  # all ends within three timesteps
-def test_truncation_is_no_termination() -> None:
+def test_truncation_is_not_termination() -> None:
     """A walk 0, 1, 2, 3 that ends on reaching 3, and trials cut short before."""
     options: dict[str, Any] = {"on_termination": "absorb", "gain": 0.0}
     trials = [[0, 1, 2, 3], [0, 1], [0, 1, 2]] * 20
@@ -411,7 +413,7 @@ def put(i: Any, value: Any) -> Any:
         (
             changed(reward=lambda c: c.__setitem__(slice(None), np.append(np.nan, c[:-1]))),
             {},
-            "those on entering a row's observation.*Shift",
+            "paid on entering a row's observation.*Shift",
         ),
         (changed(reward=put(2, np.nan)), {}, r"got nan in row 2 of trial .*0.*cut"),
         (changed(t=lambda c: c.__setitem__(slice(None), 0)), {}, "leave none out"),
@@ -423,12 +425,12 @@ def put(i: Any, value: Any) -> Any:
         ),
     ],
 )
-def test_a_table_that_is_none_of_trials_is_refused(frame: Any, names: Any, message: str) -> None:
+def test_an_invalid_table_is_refused(frame: Any, names: Any, message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
         LoggedTrials.from_frame(frame, **{**NAMES, **names})
 
 
-def test_the_last_row_of_a_table_is_left_out_only_where_that_is_said() -> None:
+def test_the_last_row_of_a_table_is_left_out_only_on_request() -> None:
     frame = changed(reward=lambda c: np.nan_to_num(c, copy=False, nan=99.0))
     trials = LoggedTrials.from_frame(frame, **NAMES, drop_last=True)
     assert trials.lengths.tolist() == [5, 5, 5]
@@ -476,7 +478,7 @@ STATES, REWARDS, ACTIONS = simulated(5, 6)
         ((LoggedTrials.of(STATES, REWARDS), REWARDS), {}, "leave rewards= out"),
     ],
 )
-def test_what_are_no_trials_of_the_task_is_refused_and_changes_nothing(
+def test_trials_of_another_task_are_refused_and_change_nothing(
     arguments: Any, options: Any, message: str
 ) -> None:
     agent = SeminormLSTDAgent(np.eye(6))
@@ -515,7 +517,7 @@ def test_actions_drawn_with_other_probabilities_are_refused() -> None:
             agent.add_trials(states, rewards, actions, policy=POLICY)
 
 
-def test_longer_trials_are_cut_only_where_that_is_said() -> None:
+def test_longer_trials_are_cut_only_on_request() -> None:
     agent = SeminormLSTDAgent(np.eye(6)).add_trials(STATES, REWARDS, t_max=3)
     assert agent.counts.t_max == 3
     with pytest.raises(InvalidInputError, match=r"goes on to timestep 6.*t_max=3"):

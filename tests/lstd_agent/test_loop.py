@@ -164,7 +164,7 @@ def test_the_first_finished_trial_sets_t_max_and_later_ones_must_match(walk: Any
         ([(0, [1, 1], [0.0, 0.0], [1, 1]), (1, [1], [0.0], [1])], "2 trials are under way"),
     ],
 )
-def test_what_did_not_happen_is_refused(calls: list[Any], message: str) -> None:
+def test_impossible_transitions_are_refused(calls: list[Any], message: str) -> None:
     agent = SeminormLSTDAgent(np.eye(2))
     for call in calls[:-1]:
         agent.observe(*call)
@@ -261,7 +261,7 @@ def test_single_observations_of_several_parts_are_held_as_batches_of_them_are_en
             assert encoding.is_held(held, observation)
 
 
-def test_what_only_equals_a_held_observation_is_refused_all_the_same() -> None:
+def test_an_observation_outside_the_space_is_refused_even_if_equal() -> None:
     numbers = make_encoding(spaces.Tuple((spaces.Discrete(3), spaces.Discrete(2))), OneHot(), False)
     numbers.hold((2, 1))
     for other in ((2.0, 1), (3, 1), (2, 1, 0), 2):

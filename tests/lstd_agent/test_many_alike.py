@@ -56,7 +56,7 @@ def fitted(features: Any, trials: KeptTrials, **options: Any) -> SeminormLSTDAge
 
 @pytest.mark.parametrize("cut", [False, True])
 @pytest.mark.parametrize("backup", ["one_step", "auto"])
-def test_many_features_predict_what_few_do(backup: Any, cut: bool) -> None:
+def test_many_redundant_features_predict_like_few(backup: Any, cut: bool) -> None:
     trials = walks(cut=cut)
     a, b = (fitted(f, trials, backup=backup) for f in (few, many))
     x = np.linspace(-3.5, 3.5, 11)[:, None]
@@ -73,7 +73,7 @@ def test_many_features_predict_what_few_do(backup: Any, cut: bool) -> None:
     assert b.system_.weights.shape == (2, FEWEST_REDUCED)
 
 
-def test_observations_beyond_all_that_samples_span_are_not_covered() -> None:
+def test_observations_outside_the_span_of_samples_are_not_covered() -> None:
     def with_a_region(x: Any) -> Any:
         far = (np.abs(x[:, :1]) > 5.0) * np.ones(3)
         return np.hstack((many(x), far))

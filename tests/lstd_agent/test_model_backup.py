@@ -48,7 +48,7 @@ def model_of(states: Any, rewards: Any, n_states: int, gain: float, main: int) -
     return pooled_model(source, gain, main)
 
 
-def test_values_are_weighted_least_squares_fits_of_those_of_the_pooled_chain() -> None:
+def test_values_are_weighted_least_squares_fits_of_the_pooled_chains_values() -> None:
     """All visits weigh alike in the first neighbourhood, and in later ones, by timestep, less
     the farther the fit of all alike is from the values there.
     """
@@ -104,7 +104,7 @@ def test_a_period_does_no_harm() -> None:
     assert_allclose(values[0, 0], 7.0, atol=1e-12)
 
 
-def test_what_is_known_of_states_that_were_never_left() -> None:
+def test_values_of_states_that_were_never_left() -> None:
     """From 0 trials go to 1 and back, but for one of 20 that ends in 2 at the last timestep."""
     common = [[0, 1, 0, 1, 0, 1]] * 19
     rewards = [[0.0, 2.0, 0.0, 2.0, 0.0]] * 20
@@ -135,7 +135,7 @@ def test_a_value_is_determined_if_the_counts_lead_to_the_main_reference_state(wa
 
 
 @pytest.mark.filterwarnings("ignore::lstd_agent.FitWarning")
-def test_where_nothing_leads_back_only_states_before_are_determined(walk: Any) -> None:
+def test_without_a_way_back_only_earlier_states_are_determined(walk: Any) -> None:
     """With four timesteps no state is left for one seen before: state 0 is the main reference."""
     agent = walked(walk, 3).fit()
     assert agent.main_reference_ == 0
@@ -176,11 +176,11 @@ def test_it_needs_countable_states_and_no_reference_states(walk: Any) -> None:
     agent.collect(walk(kind="box"), lambda x: 0, n_trials=10, t_max=8, seed=0)
     with pytest.raises(InvalidInputError, match="can be counted: for vector observations"):
         agent.fit()
-    with pytest.raises(InvalidInputError, match="no use for calibration='references'"):
+    with pytest.raises(InvalidInputError, match="cannot have calibration='references'"):
         SeminormLSTDAgent(OneHot(), backup="model", calibration="references")
 
 
-def test_a_hundred_thousand_states_are_solved_as_the_sparse_chain_they_are() -> None:
+def test_a_hundred_thousand_states_are_solved_as_a_sparse_chain() -> None:
     """A stream of states, each left with probability ½ a step: its value is twice its distance."""
     S = 100_000
     last = sparse.coo_array(([1.0], ([S - 1], [S - 1])), shape=(S, S))
@@ -204,7 +204,7 @@ def test_random_graphs_are_solved_without_filling_them_in(S: int) -> None:
     assert np.abs(residual[1:]).max() < 1e-9 * np.abs(v).max()
 
 
-def test_a_main_state_that_is_met_too_rarely_is_an_error_that_says_so() -> None:
+def test_a_main_state_that_is_met_too_rarely_is_a_clear_error() -> None:
     """Of 60 states each leads up nine times as often as down, where the main one is."""
     i = np.arange(1, 60)
     origin, target = np.append(i, i), np.append(i - 1, np.minimum(i + 1, 59))

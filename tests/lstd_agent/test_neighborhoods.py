@@ -55,7 +55,7 @@ def test_anchors_of_a_line_are_where_the_mean_square_exceeds() -> None:
     assert_array_equal(find_anchors(line(11), 11, 5), [0, 3, 6, 9])
 
 
-def test_exact_search_gets_the_wanted_number_where_doubling_jumps_past_it() -> None:
+def test_exact_search_gets_the_wanted_number_where_doubling_misses_it() -> None:
     # Δ² from 7.5 on gives spacing 5 (averages 1, 2.5, 4 2/3, 7.5, 11): 0, 5, 10, three anchors.
     # Doubling goes from Δ = 2.048 (four anchors) to 4.096 (0, 7: averages 11, 15 1/6, 20 > 16.8).
     assert_array_equal(find_anchors(line(11), 11, 3), [0, 7])
@@ -180,7 +180,7 @@ def test_every_distance_finds_anchors_while_the_transients_pass(distance: Any) -
 
 
 @pytest.mark.slow
-def test_a_callable_distance_gives_what_the_named_one_does() -> None:
+def test_a_callable_distance_gives_the_same_as_the_named_one() -> None:
     named = collected(distance="tv", n_anchors=4)
     own = collected(distance=lambda p, q: 0.5 * np.abs(p - q).sum(), n_anchors=4)
     assert_array_equal(own.system_.anchors, named.system_.anchors)
@@ -194,7 +194,7 @@ def test_distances_that_are_not_finite_are_refused(impossible: float) -> None:
 
 
 @pytest.mark.parametrize("n_anchors", [1, None, 99])
-def test_a_single_trial_will_do_where_no_distance_decides(n_anchors: int | None) -> None:
+def test_a_single_trial_suffices_where_no_distance_is_needed(n_anchors: int | None) -> None:
     agent = SeminormLSTDAgent(np.eye(2), n_anchors, gain=0.5)
     for t in range(4):
         agent.observe(t, t % 2, 1.0 - t % 2, (t + 1) % 2)
@@ -210,7 +210,7 @@ def test_a_single_trial_will_do_where_no_distance_decides(n_anchors: int | None)
         assert agent.predict(0, 0) == pytest.approx(agent.predict(1, 1) + 0.5)
 
 
-def test_anchors_may_be_given_outright() -> None:
+def test_anchors_may_be_given() -> None:
     agent = collected(anchors=[0, 7, 20])
     assert [(n.anchor, n.stop) for n in agent.neighborhoods_] == [(0, 7), (7, 20), (20, 61)]
     assert agent.neighborhoods_[-1].window == (20, 61)

@@ -117,7 +117,7 @@ def test_features_that_span_the_same_give_the_same_values(h36: Any, change: Any)
     assert_allclose(found, expected, atol=1e-7 * np.ptp(expected))
 
 
-def test_a_constant_feature_alone_predicts_nothing(h36: Any) -> None:
+def test_a_single_constant_feature_predicts_0(h36: Any) -> None:
     chain, counts = h36
     system = fitted(counts, np.ones((36, 1)), [0], gain=chain.gain)
     assert_allclose(system.weights, 0.0, atol=1e-12)

@@ -50,7 +50,7 @@ def played(env: Any, n: int, player: tuple[int, int] | None = None, showing: int
 
 
 @pytest.mark.slow
-def test_hands_of_blackjack_are_worth_what_playing_them_out_says() -> None:
+def test_values_of_blackjack_hands_agree_with_simulation() -> None:
     """Observations are a Tuple, and counted."""
     env = gym.make("Blackjack-v1", disable_env_checker=True)
     agent = SeminormLSTDAgent(OneHot(), n_anchors=1, n_batches=10)

@@ -70,7 +70,7 @@ def check(found: Any, played: tuple[FloatArray, FloatArray], unrepresented: floa
 
 
 @pytest.mark.slow
-def test_starts_of_the_mountain_car_are_worth_what_rides_to_the_top_say() -> None:
+def test_values_of_mountain_car_starts_agree_with_simulation() -> None:
     """All rides earn the same at the top, so that a start is worth the steps it takes till there.
 
     The car passes a tile in a step or two, and what the next tile is worth runs into it: the
@@ -91,7 +91,7 @@ def test_starts_of_the_mountain_car_are_worth_what_rides_to_the_top_say() -> Non
 
 
 @pytest.mark.slow
-def test_starts_of_a_taxi_are_worth_what_driving_to_the_next_passenger_says() -> None:
+def test_values_of_taxi_starts_agree_with_simulation() -> None:
     """One feature a state represents all of it; after a passenger all is as after any other.
 
     The far start has about 20 samples. With 4, the error was half of the difference: an outcome of
@@ -157,7 +157,7 @@ class Deliveries(gym.Wrapper[Any, Any, Any, Any]):
 
 
 @pytest.mark.slow
-def test_orders_under_way_are_worth_what_selling_them_earns() -> None:
+def test_values_of_orders_agree_with_their_sales() -> None:
     """The same is ordered every day, so that the value is a sum over the days to come: linear."""
     package = pytest.importorskip("or_gym_inventory")
     shop = Deliveries(package.NewsvendorEnv(lead_time=3, step_limit=10**9))

@@ -65,7 +65,7 @@ def test_a_task_that_kills_every_worker_is_given_up(tasks: Any) -> None:
         list(run_tasks(tasks.die, [0], workers=2))
 
 
-def test_a_given_executor_that_breaks_is_told_of(tasks: Any) -> None:
+def test_a_given_executor_that_breaks_is_an_error(tasks: Any) -> None:
     with (
         ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool,
         pytest.raises(WorkerError, match="Pass workers= instead of executor="),

@@ -61,7 +61,7 @@ def test_a_callable_that_takes_batches_is_called_once_a_batch(batched: bool | No
     assert calls == [3] * 3
 
 
-def test_a_callable_for_single_observations_is_told_apart_once() -> None:
+def test_a_callable_for_single_observations_is_recognized_once() -> None:
     calls: list[Any] = []
 
     def policy(observation: Any) -> int:
@@ -75,7 +75,7 @@ def test_a_callable_for_single_observations_is_told_apart_once() -> None:
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 7])
-def test_a_look_up_by_components_is_not_taken_for_a_function_of_batches(n: int) -> None:
+def test_a_look_up_by_components_is_not_mistaken_for_a_function_of_batches(n: int) -> None:
     """With as many observations as components its answer has the shape of actions."""
     table = np.arange(9).reshape(3, 3) % 2
     observations = np.random.default_rng(0).integers(3, size=(n, 2))
@@ -203,7 +203,7 @@ def test_impossible_tables_are_refused(features: Any, message: str) -> None:
         (np.eye(3) * 1j, "must be an array of real numbers"),
     ],
 )
-def test_what_holds_no_real_numbers_is_refused(features: Any, message: str) -> None:
+def test_anything_without_real_numbers_is_refused(features: Any, message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
         feature_table(features, np.arange(3))
 

@@ -48,7 +48,7 @@ def test_the_optimum_is_found_in_gain_and_from_the_start_on(name: str) -> None:
     assert abs(last.tail_reward - last.gain) < 5 * last.tail_error + 0.02 * abs(last.gain)
 
 
-def test_a_policy_to_begin_with_is_improved() -> None:
+def test_a_given_first_policy_is_improved() -> None:
     mdp = make_mdp("c10")
     env = TabularVectorEnv(mdp, 1000)
     worst = mdp.worst_policy("bias").policy
@@ -94,7 +94,7 @@ def ring(n_actions: int = 2) -> TabularMDP:
 
 
 @pytest.mark.parametrize("n_actions", [1, 2])
-def test_where_all_actions_are_alike_nothing_changes_after_the_first(n_actions: int) -> None:
+def test_equal_actions_change_nothing_after_the_first_iteration(n_actions: int) -> None:
     search = PolicyIteration(TabularVectorEnv(ring(n_actions), 10), 20, 50, seed=0).run()
     assert [each.n_changes for each in search.iterations] == [3, 0]
     assert search.iterations[-1].gain == pytest.approx(1 / 3)
@@ -112,7 +112,7 @@ def test_a_state_never_met_has_no_values() -> None:
     assert_array_equal(search.policy_, [1, 0])
 
 
-def test_only_actions_that_there_are_are_taken() -> None:
+def test_only_available_actions_are_taken() -> None:
     masked = TabularMDP.from_transitions(
         [(0, 1, 1, 1, 0), (0, 2, 2, 1, 1), (1, 0, 0, 1, 0), (1, 2, 1, 1, 1.5), (2, 1, 0, 1, 1),
          (2, 0, 2, 0.5, 0), (2, 0, 0, 0.5, 0)],
@@ -185,7 +185,7 @@ class Pickling(Executor):
 
 
 @pytest.mark.parametrize("kind", ["a vector environment by its id", "one by one", "vectors"])
-def test_workers_search_alike_however_many_they_are(kind: str) -> None:
+def test_any_number_of_workers_gives_the_same_search(kind: str) -> None:
     made: dict[str, Any] = {
         "a vector environment by its id": lambda: PolicyIteration(
             "Unichain-h6-v0", 9, 1500, seed=0
@@ -224,7 +224,7 @@ class Interrupting(gym.Wrapper):
         return self.env.step(action)
 
 
-def test_an_interrupt_keeps_what_was_found_and_changes_nothing_to_come() -> None:
+def test_an_interrupt_keeps_the_iterations_and_changes_no_later_one() -> None:
     def made(n_steps: int) -> PolicyIteration:
         env = Interrupting(TabularEnv(make_mdp("c10")), n_steps)
         return PolicyIteration(env, 50, 40, seed=3)
@@ -240,7 +240,7 @@ def test_an_interrupt_keeps_what_was_found_and_changes_nothing_to_come() -> None
     assert_array_equal(broken.policy_, whole.policy_)
 
 
-def test_a_policy_whose_trials_earn_less_than_those_of_one_before_is_not_the_best() -> None:
+def test_a_policy_with_lower_rewards_than_an_earlier_one_is_not_the_best() -> None:
     search = small(policy=[0] * 10).run()
     assert search.converged
     assert search.policy_.tolist() != [0] * 10  # type: ignore[union-attr]
@@ -249,7 +249,7 @@ def test_a_policy_whose_trials_earn_less_than_those_of_one_before_is_not_the_bes
     assert_array_equal(search.policy_, [0] * 10)
 
 
-def test_of_trying_out_all_actions_alike_no_policy_is_made() -> None:
+def test_trying_all_actions_uniformly_is_not_a_result() -> None:
     search = small().run(3)
     assert isinstance(search.policy_, np.ndarray)
     best = search.policy_.copy()
@@ -320,7 +320,7 @@ def backlog() -> TabularMDP:
     return Backlog.on_grid(201)
 
 
-def test_a_speed_is_chosen_as_well_as_on_a_fine_grid(backlog: TabularMDP, tmp_path: Path) -> None:
+def test_the_chosen_speed_is_as_good_as_on_a_fine_grid(backlog: TabularMDP, tmp_path: Path) -> None:
     search = PolicyIteration(Backlog(100), 80, 200, features=BUMPS, seed=0).run(8)
     policy: Any = search.policy_
     x = np.linspace(0.0, 20.0, 201, dtype=np.float32)[:, None]
@@ -395,7 +395,7 @@ def random_task(seed: int) -> TabularMDP:
     return TabularMDP.from_arrays(P, rng.normal(size=(n, k)), rng.dirichlet(np.ones(n)))
 
 
-def test_whatever_is_better_is_undecided_and_errors_are_right() -> None:
+def test_better_actions_are_undecided_and_errors_are_right() -> None:
     ratios, n_better = [], 0
     for seed in range(10):
         mdp = random_task(seed)
@@ -427,10 +427,10 @@ def test_more_trials_decide_more() -> None:
     assert n_undecided[1] < 0.5 * n_undecided[0]
 
 
-def test_an_account_says_how_many_states_are_told_and_what_was_never_tried() -> None:
+def test_an_account_counts_decided_states_and_untried_actions() -> None:
     search = PolicyIteration(TabularVectorEnv(ring(), 10), 20, 50, seed=0).run()
     assert search.undecided == []  # actions that are alike in every sample
-    assert "best actions told in 3 of 3 states" in str(search)
+    assert "best actions decided in 3 of 3 states" in str(search)
     masked = TabularMDP.from_transitions(
         [(0, 0, 1, 1, 0), (0, 1, 1, 1, 1), (1, 0, 0, 1, 0)], [1.0, 0.0]
     )
@@ -467,7 +467,7 @@ def test_bad_arguments_are_refused(options: dict[str, Any], message: str) -> Non
 def test_tasks_that_do_not_fit_are_refused() -> None:
     with pytest.raises(InvalidInputError, match="give features= of them"):
         PolicyIteration(Backlog(4), 20, 10)
-    with pytest.raises(InvalidInputError, match="those of Discrete actions"):
+    with pytest.raises(InvalidInputError, match="action values need Discrete actions"):
         PolicyIteration(gym.make("Pendulum-v1"), 20, 10, features=BUMPS)
     with pytest.raises(TerminationError, match="terminated"):
         PolicyIteration(gym.make("FrozenLake-v1"), 60, 5, seed=0).run(3)

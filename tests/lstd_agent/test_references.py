@@ -178,7 +178,7 @@ ONE_HOT = np.eye(3)
 V0, V1, V2 = [1.0, 2.0, 3.0], [10.0, 20.0, 30.0], [5.0, 7.0, 9.0]
 
 
-def test_calibration_follows_links_in_whatever_order_they_stand() -> None:
+def test_calibration_follows_links_in_any_order() -> None:
     # Main 0 in the last neighbourhood; the middle one agrees with it at 1, the first with the
     # middle at 2. o2 = -v2(0) = -5; at 1, v2 + o2 = 2, so o1 = 2 - 20 = -18; at 2,
     # v1 + o1 = 12, so o0 = 12 - 3 = 9.
@@ -189,7 +189,7 @@ def test_calibration_follows_links_in_whatever_order_they_stand() -> None:
 
 
 @pytest.mark.parametrize(("rule", "expected"), [("occupancy", 11.0), ("most_common", -7.0)])
-def test_of_several_that_contain_it_the_most_visiting_or_the_earliest_is_agreed_with(
+def test_an_auxiliary_reference_agrees_with_the_most_visiting_or_the_earliest(
     rule: Any, expected: float
 ) -> None:
     # o0 = -1 and o1 = -10. At 2: v0 + o0 = 2 (occupancy 0.1), v1 + o1 = 20 (0.4).

@@ -41,7 +41,7 @@ def random_task(rng: np.random.Generator) -> TabularMDP:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
-def test_no_start_of_a_random_task_is_wrong_without_a_word(seed: int) -> None:
+def test_no_start_of_a_random_task_is_wrong_without_a_warning(seed: int) -> None:
     """Within 6 of its own standard errors or 2 % of the span, with and without t, or warned of."""
     rng = np.random.default_rng(1000 + seed)
     mdp = random_task(rng)
@@ -84,7 +84,7 @@ FEATURES = {
 @pytest.mark.filterwarnings("ignore:the mean value of the start:lstd_agent.errors.FitWarning")
 @pytest.mark.parametrize("n_anchors", [1, 5])
 @pytest.mark.parametrize("features", FEATURES.values(), ids=FEATURES.keys())
-def test_a_backlogs_value_does_not_hang_on_the_features(
+def test_a_backlogs_value_does_not_depend_on_the_features(
     backlogs: Any, features: Any, n_anchors: int
 ) -> None:
     """It falls by 1 a step from 21 and then is 0 or 1: Σ (x - 1/2) for x = 2 … 21, and 1/2.
@@ -120,7 +120,7 @@ def test_a_straight_line_through_a_backlogs_values_warns(
     assert agent.fit().diagnostics().start_agrees
 
 
-def test_one_batch_knows_a_misfit_of_the_start_too(backlogs: Any) -> None:
+def test_one_batch_detects_a_misfit_of_the_start(backlogs: Any) -> None:
     agent = SeminormLSTDAgent(Polynomial(1), 1, n_batches=1)
     agent.collect(backlogs(20, 20.0, False), lambda x: np.zeros(len(x), int), 400, 150, 1)
     with pytest.warns(FitWarning, match="mean value of the start"):
@@ -140,7 +140,7 @@ def test_a_start_value_that_is_all_noise_warns(
         agent.fit()
 
 
-def test_a_constant_reward_leaves_nothing_to_disagree_on() -> None:
+def test_a_constant_reward_has_no_misfit() -> None:
     P = np.roll(np.eye(5), 1, axis=1)
     P[4] = 0.2
     agent = fitted(P, np.full(5, 0.1), np.eye(5)[0], 40, 60).fit()
@@ -194,7 +194,7 @@ def test_a_period_does_not_bias_the_gain(t_max: int, calibration: str) -> None:
     assert agent.fit().gain_ == pytest.approx(1 / 3, rel=1e-9)
 
 
-def test_a_chain_that_is_still_on_its_way_warns() -> None:
+def test_a_chain_that_has_not_settled_warns() -> None:
     """It falls by 1 a step with chance .9 from 500, so that t_max = 300 is too soon."""
     n = 501
     P = np.eye(n) * 0.1 + np.eye(n, k=-1) * 0.9
@@ -205,7 +205,7 @@ def test_a_chain_that_is_still_on_its_way_warns() -> None:
     assert not agent.diagnostics().settled
 
 
-def test_what_was_never_seen_has_no_coverage_and_an_infinite_error() -> None:
+def test_an_unseen_state_has_no_coverage_and_an_infinite_error() -> None:
     env = gym.make_vec("unichain_gym:Unichain-h6-v0", num_envs=50)
     table = np.vstack((np.eye(6), np.ones((1, 6))))
     agent = SeminormLSTDAgent(table).attach(spaces_of(7))
@@ -251,7 +251,7 @@ def test_a_state_that_one_trial_alone_has_seen_has_an_infinite_error() -> None:
     assert np.isfinite(agent.standard_errors([0, 1])).all()
 
 
-def test_a_differences_error_is_its_own() -> None:
+def test_a_difference_has_its_own_error() -> None:
     """All of it costs in state 3, on the way from 9 to 0, so that 9 and 8 are as bad together."""
     P = np.eye(10, k=-1)
     P[3, 3], P[3, 2] = 0.9, 0.1
@@ -331,7 +331,7 @@ def test_a_few_starts_far_from_the_others_are_right_or_named(backlogs: Any) -> N
     assert named
 
 
-def test_the_thin_edge_of_many_starts_is_none_to_warn_of(backlogs: Any) -> None:
+def test_the_thin_edge_of_many_starts_raises_no_warning(backlogs: Any) -> None:
     agent = SeminormLSTDAgent(RadialBasis.grid([0], [21], 24))
     agent.collect(backlogs(20, rare(0.0), True), lambda x: np.zeros(len(x), int), 400, 100, 1).fit()
     found = agent.diagnostics()
@@ -345,7 +345,7 @@ def test_the_thin_edge_of_many_starts_is_none_to_warn_of(backlogs: Any) -> None:
     reason="the errors are infinite, and no warning names the starts: their trials vouch for them, "
     "though the values at the trials' end are as open",
 )
-def test_a_rare_start_that_hangs_on_what_nobody_sees_next_is_named() -> None:
+def test_a_rare_start_with_an_unseen_successor_is_named() -> None:
     # A ring of six is entered in two phases. The last timestep by itself sees two of its states and
     # not where they lead, so that nothing tells the phases' difference in value.
     transitions = [

@@ -71,7 +71,7 @@ def test_exact_values_up_to_a_constant_have_no_error(tmp_path: Path) -> None:
     assert {row["gain_error"] for row in ours} == {0.0}
 
 
-def test_the_error_of_saying_nothing_is_the_spread_of_the_bias(tmp_path: Path) -> None:
+def test_the_error_of_zero_values_is_the_spread_of_the_bias(tmp_path: Path) -> None:
     rows = score({"nothing": zeros}, **SMALL, out=tmp_path, against=()).rows
     row = next(r for r in rows if r["method"] == "nothing" and r["seed"] == 1)
     chain = random_chain("h6", 1)
@@ -102,7 +102,7 @@ def test_the_limit_bounds_methods_with_its_features(tmp_path: Path) -> None:
         assert min(scores.measures(method, "total_to_limit")) > 0.95, method
 
 
-def test_rows_that_are_there_are_not_computed_again(tmp_path: Path) -> None:
+def test_existing_rows_are_not_computed_again(tmp_path: Path) -> None:
     calls: list[int] = []
 
     def counted(env: Any, policy: Any, budget: Any, seed: int) -> Any:
@@ -119,7 +119,7 @@ def test_rows_that_are_there_are_not_computed_again(tmp_path: Path) -> None:
     assert calls == [0, 1, 0]
 
 
-def test_rows_of_a_method_that_has_changed_are_not_taken_for_its_own(tmp_path: Path) -> None:
+def test_rows_of_a_changed_method_are_not_reused(tmp_path: Path) -> None:
     def written(value: float) -> Any:
         path = tmp_path / "theirs.py"
         path.write_text(
@@ -183,12 +183,12 @@ def test_a_random_policy_takes_allowed_actions_only() -> None:
         (None, r"values must have the shape .*; got \(\)"),
     ],
 )
-def test_an_answer_that_is_none_is_refused(answer: Any, message: str, tmp_path: Path) -> None:
+def test_an_invalid_answer_is_refused(answer: Any, message: str, tmp_path: Path) -> None:
     with pytest.raises(ScoringError, match=f"mine on h6, ρ = 0.19, seed 0: .*{message}"):
         score({"mine": lambda *_: answer}, **SMALL, out=tmp_path)
 
 
-def test_a_method_that_fails_says_where_and_rows_before_it_are_kept(tmp_path: Path) -> None:
+def test_a_failing_method_is_named_and_earlier_rows_are_kept(tmp_path: Path) -> None:
     def failing(env: Any, policy: Any, budget: Any, seed: int) -> Any:
         if seed == 1:
             raise ZeroDivisionError("no visits")
@@ -235,7 +235,7 @@ def test_no_more_than_the_budget_can_be_sampled() -> None:
         env.step(np.zeros(3, dtype=np.int64))
 
 
-def test_a_first_look_is_five_seeds_and_the_command_says_how_to_ask_for_more(
+def test_the_command_runs_five_seeds_and_names_the_option_for_more(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked: dict[str, Any] = {}

@@ -55,7 +55,7 @@ def test_the_projector_is_idempotent_and_keeps_representable_values(
 
 @settings(max_examples=25)
 @given(chains_with_features())
-def test_weights_are_those_of_the_theorem(problem: tuple[np.ndarray, ...]) -> None:
+def test_weights_equal_those_of_the_theorem(problem: tuple[np.ndarray, ...]) -> None:
     """(Z^{†/2} X)† Z^{†/2} y, by eigenvalues of Z, wherever nothing is near a cutoff."""
     A, B, c = rows_of(problem)
     eigenvalue, U = np.linalg.eigh(A.T @ A)
@@ -124,7 +124,7 @@ def test_weights_of_rank_zero_are_zero() -> None:
     assert (found.rank, found.condition) == (0, 1.0)
 
 
-def test_rounding_errors_are_not_taken_for_differences() -> None:
+def test_rounding_errors_are_not_mistaken_for_differences() -> None:
     """A constant feature's B is 0 but for rounding, and there is nothing to compare it to."""
     one = np.ones((1, 1))
     found = minimize(reduced(one, 1e-17 * one, 0.5 * one))

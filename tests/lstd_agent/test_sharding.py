@@ -79,7 +79,7 @@ def assert_same_trials(first: SeminormLSTDAgent, second: SeminormLSTDAgent) -> N
     np.testing.assert_array_equal(whole_trials(first), whole_trials(second))
 
 
-def test_the_trials_are_the_same_whichever_shard_is_through_first() -> None:
+def test_the_trials_do_not_depend_on_the_order_of_finished_shards() -> None:
     with ThreadPoolExecutor(7) as pool:
         assert_same_trials(collected(executor=pool, shard_size=30), collected(shard_size=30))
 
@@ -155,7 +155,7 @@ def test_an_environment_itself_cannot_be_shared() -> None:
         (dict, "must return an Env or a VectorEnv; got {}"),
     ],
 )
-def test_what_makes_no_environment_is_refused(env: Any, message: str) -> None:
+def test_a_source_that_makes_no_environment_is_refused(env: Any, message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
         collected(env)
 
@@ -165,7 +165,7 @@ def test_a_shard_has_a_trial() -> None:
         collected(shard_size=0)
 
 
-def test_workers_are_sent_what_this_process_has_registered_and_no_features() -> None:
+def test_workers_get_registered_environments_and_no_features() -> None:
     class Unpicklable:
         def table(self, n_states: int) -> Any:
             return np.eye(n_states)
@@ -187,7 +187,7 @@ def test_workers_are_sent_what_this_process_has_registered_and_no_features() -> 
     assert_same_trials(alone, shared)
 
 
-def test_what_cannot_be_sent_to_workers_is_refused_with_what_to_do() -> None:
+def test_arguments_that_cannot_be_pickled_are_refused_with_a_remedy() -> None:
     agent = SeminormLSTDAgent(OneHot())
     with pytest.raises(
         InvalidInputError, match=r"by pickle, which fails: .* top level of a module"
@@ -246,7 +246,7 @@ def test_shards_that_finish_before_an_earlier_one_breaks_off_are_kept(error: Any
     assert agent.n_trials == 3 * 20 + 5
 
 
-def test_results_that_nobody_has_taken_yet_are_not_lost() -> None:
+def test_unclaimed_results_are_not_lost() -> None:
     unclaimed: list[int] = []
 
     def square(x: int) -> int:

@@ -141,7 +141,7 @@ def dense_values(source: Kept, anchors: list[int], gain: float, zero: Any = None
 
 @pytest.mark.parametrize("anchors", [[0], [0, 1, 30]])
 @pytest.mark.parametrize("kind", ["counted", "kept", "tiles", "weighted"])
-def test_values_are_those_of_dense_least_squares(kind: str, anchors: list[int]) -> None:
+def test_values_agree_with_dense_least_squares(kind: str, anchors: list[int]) -> None:
     zero = None
     if kind in ("counted", "kept"):
         P, r = random_chain(25)
@@ -168,7 +168,7 @@ def test_values_are_those_of_dense_least_squares(kind: str, anchors: list[int]) 
         assert_allclose(values_of(found, x, k), values, atol=1e-6 * np.ptp(values))
 
 
-def test_the_gain_is_that_of_the_observed_chain_and_amounts_to_nearly_all_samples() -> None:
+def test_the_gain_is_the_observed_chains_and_uses_nearly_all_samples() -> None:
     P, r = random_chain(20)
     states, rewards = walk(P, r, 300, 80)
     rows = SparseRows(Counted(one_hot(states, 20), rewards), [0])
@@ -221,7 +221,7 @@ def test_two_thousand_states_have_the_bias_of_their_chain(kind: str) -> None:
     assert_allclose(values_of(found, E, 0), expected, atol=1e-8 * np.ptp(expected))
 
 
-def test_errors_are_those_of_separate_fits() -> None:
+def test_errors_agree_with_separate_fits() -> None:
     P, r = random_chain(25)
     states, rewards = walk(P, r, 200, 30)
     for source in (
@@ -251,7 +251,7 @@ def test_errors_are_those_of_separate_fits() -> None:
                 assert np.abs(off[here]).max() < 0.02 * np.abs(change[here]).max()
 
 
-def test_samples_that_lead_to_what_no_others_determine_are_left_out_and_told_of() -> None:
+def test_samples_with_undetermined_successors_are_left_out_with_a_warning() -> None:
     """State 5 is entered by some trials at their last step, and never left."""
     P, r = random_chain(5)
     states, rewards = walk(P, r, 100, 40)
@@ -265,7 +265,7 @@ def test_samples_that_lead_to_what_no_others_determine_are_left_out_and_told_of(
 
 
 @pytest.mark.parametrize("kind", [Counted, Kept])
-def test_states_that_nothing_leads_back_from_are_not_determined(kind: Any) -> None:
+def test_states_without_a_way_back_are_not_determined(kind: Any) -> None:
     """Three trials fall into a state that keeps them, of a chain that goes on for all others."""
     P, r = random_chain(6)
     states, rewards = walk(P, r, 400, 50)
@@ -302,7 +302,7 @@ def test_tiles_that_few_samples_stay_in_do_not_decide_on_the_last_window() -> No
     assert np.std(off) < 0.5 * np.std(values_of(longer, x, 0)[here])
 
 
-def test_a_window_that_tells_nothing_is_refused() -> None:
+def test_a_window_without_useful_samples_is_refused() -> None:
     source, _ = tiled(tiles(59), 4, 20)
     message = r"^44 of the 44 samples of timesteps 10 to 20 lead"
     with pytest.raises(EvaluationError, match=message):
@@ -337,7 +337,7 @@ def test_occupancy_is_the_visiting_frequency_or_the_christoffel_function() -> No
     assert_allclose(tiled_fit.occupancy(x, 1), expected, rtol=1e-5)
 
 
-def test_tasks_that_end_are_worth_what_is_paid_until_then() -> None:
+def test_values_of_tasks_that_end_are_total_rewards() -> None:
     """A line to the end: -s at state s, of which the end, a row of zeros, is worth 0."""
     S, m = 30, 90
     states = np.maximum(np.arange(m)[:, None] % S - np.arange(S + 2), -1)
@@ -350,7 +350,7 @@ def test_tasks_that_end_are_worth_what_is_paid_until_then() -> None:
         assert_allclose(values_of(found, np.eye(S), 0), -1.0 - np.arange(S), atol=1e-8)
 
 
-def test_the_gain_of_a_tail_that_moves_on_is_not_believed() -> None:
+def test_the_gain_of_a_moving_tail_is_rejected() -> None:
     """A backlog that is drained a step at a time has no state twice."""
     m, t_max = 40, 30
     states = np.arange(t_max + 2) + np.zeros((m, 1), dtype=np.int64)
@@ -384,7 +384,7 @@ def test_a_system_without_a_solution_is_refused() -> None:
         _Solver(M, None, eager=False).solve(np.array([1.0, -1.0]), None, False)
 
 
-def test_a_system_says_how_many_features_and_samples_it_rests_on() -> None:
+def test_a_system_reports_its_numbers_of_features_and_samples() -> None:
     P, r = random_chain(9)
     states, rewards = walk(P, r, 30, 20)
     found = solve_sparse(SparseRows(Counted(one_hot(states, 10), rewards), [0, 5]), 0.0)

@@ -40,7 +40,7 @@ def collected(as_numbers: Any) -> Any:
 
 @pytest.mark.parametrize(("gain", "n_anchors"), [(0.0, 1), (3.0, 2)])
 @pytest.mark.parametrize("vectors", [True, False])
-def test_errors_of_two_starts_that_cancel_are_both_told(
+def test_errors_of_two_starts_that_cancel_are_both_reported(
     collected: Any, vectors: bool, n_anchors: int, gain: float
 ) -> None:
     """One feature for all states gives all of them one value: right on average, wrong by 10."""
@@ -60,7 +60,7 @@ def test_errors_of_two_starts_that_cancel_are_both_told(
     assert "NOT ALIKE" in str(found)
 
 
-def test_starts_of_few_trials_each_are_told_together(collected: Any) -> None:
+def test_starts_of_few_trials_each_are_reported_together(collected: Any) -> None:
     """Eight ways into a coin pay -7 to 7 above the gain, and features see four pairs of them."""
     P = np.zeros((10, 1, 10))
     P[:, 0, 8:] = 0.5
@@ -76,7 +76,7 @@ def test_starts_of_few_trials_each_are_told_together(collected: Any) -> None:
 
 @pytest.mark.parametrize("n_anchors", [1, 2])
 @pytest.mark.parametrize("vectors", [True, False])
-def test_features_that_tell_these_starts_apart_do_not_warn(
+def test_features_that_distinguish_these_starts_raise_no_warning(
     collected: Any, vectors: bool, n_anchors: int
 ) -> None:
     features: Any = Polynomial(3) if vectors else OneHot()
@@ -87,7 +87,7 @@ def test_features_that_tell_these_starts_apart_do_not_warn(
     assert agent.compare(starts[0], starts[1], 0).difference == pytest.approx(20.0, abs=0.5)
 
 
-def test_starts_that_three_bumps_cannot_tell_are_named(as_numbers: Any) -> None:
+def test_starts_that_three_bumps_cannot_distinguish_are_named(as_numbers: Any) -> None:
     """States of three streams of eleven as numbers: the mean of the start is right, single starts
     are off by a third of the range of values."""
     mdp = make_mdp("h36c")
@@ -113,7 +113,7 @@ def test_starts_that_three_bumps_cannot_tell_are_named(as_numbers: Any) -> None:
 
 
 @pytest.mark.parametrize("vectors", [True, False])
-def test_a_right_fit_of_few_trials_is_none_to_warn_of(collected: Any, vectors: bool) -> None:
+def test_a_right_fit_of_few_trials_raises_no_warning(collected: Any, vectors: bool) -> None:
     """A coin of three sides tells in one step what a start is worth, however long trials go on."""
     mdp = TabularMDP.from_arrays(np.full((3, 1, 3), 1 / 3), np.arange(3.0)[:, None], np.ones(3) / 3)
     features: Any = Polynomial(2) if vectors else OneHot()

@@ -49,21 +49,21 @@ def test_a_tail_that_hardly_moves_has_not_settled(t_max: int, counted: bool) -> 
         agent.fit()
 
 
-def test_a_tail_of_one_timestep_tells_nothing() -> None:
+def test_a_tail_of_one_timestep_is_too_short() -> None:
     states = drained(1, 0.1)
-    with pytest.warns(FitWarning, match="timesteps 1 to 1, is too short to tell"):
+    with pytest.warns(FitWarning, match="timesteps 1 to 1, is too short to show"):
         evaluated(states, -1.0 * states, counted=True).fit()
 
 
 @pytest.mark.parametrize("counted", [False, True])
-def test_a_tail_that_has_settled_is_left_alone(counted: bool) -> None:
+def test_a_settled_tail_raises_no_warning(counted: bool) -> None:
     states = drained(120, 0.9)
     agent = evaluated(states, -1.0 * states, counted=counted).fit()
     assert agent.diagnostics().warnings == []
 
 
 @pytest.mark.parametrize("t_max", [41, 42, 43, 44])
-def test_a_period_of_vectors_is_no_trend(t_max: int) -> None:
+def test_a_period_of_vectors_is_not_a_trend(t_max: int) -> None:
     """Five steps into a ring of four; halves of 11 timesteps would differ."""
     states = np.repeat(np.append(np.arange(5), np.arange(t_max - 3) % 4 + 5)[:, None], 40, axis=1)
     rewards = np.array([3.0, 1, 4, 1, 5, 9, 2, 6, 5])[states]
@@ -74,18 +74,18 @@ def test_a_period_of_vectors_is_no_trend(t_max: int) -> None:
 
 
 @pytest.mark.parametrize("counted", [False, True])
-def test_trials_that_keep_a_gain_of_their_own_are_told(counted: bool) -> None:
+def test_trials_with_different_gains_are_reported(counted: bool) -> None:
     """Gains are 1/2 or 5/2 by a coin at the start that observations do not show."""
     rng = np.random.default_rng(0)
     states = rng.integers(2, size=(102, N_TRIALS))
     rewards = states + 2.0 * rng.integers(2, size=N_TRIALS)
     agent = evaluated(states, rewards, counted=counted)
-    with pytest.warns(FitWarning, match=r"mean rewards of their own.*no one gain"):
+    with pytest.warns(FitWarning, match=r"mean rewards of their own.*no single gain"):
         agent.fit()
     assert "OF THEIR OWN" in str(agent.diagnostics())
 
 
-def test_trials_of_one_gain_are_none_of_their_own() -> None:
+def test_trials_of_one_gain_have_no_own_means() -> None:
     """A state is kept for 10 timesteps on average, a sixth of what is compared."""
     for seed in range(2):
         rng = np.random.default_rng(seed)
@@ -95,7 +95,7 @@ def test_trials_of_one_gain_are_none_of_their_own() -> None:
         assert agent.diagnostics().own_means == 0.0
 
 
-def test_a_start_whose_state_hides_the_season_is_told() -> None:
+def test_a_start_with_a_hidden_season_is_reported() -> None:
     """Half a year of cost 2, half a year of 0, from any month: 6 and 6, not of chance 1/6.
 
     A start in the costly half has 3.5 months of it left on average, and not 6.
@@ -103,11 +103,11 @@ def test_a_start_whose_state_hides_the_season_is_told() -> None:
     month = (np.arange(135)[:, None] + np.arange(240)) % 12
     season = month // 6
     agent = evaluated(season, 2.0 - 2.0 * season, counted=True)
-    with pytest.warns(FitWarning, match=r"value of start 0 is.*observations, that tell more"):
+    with pytest.warns(FitWarning, match=r"value of start 0 is.*that distinguish more states"):
         agent.fit()
 
 
-def test_rounding_of_rewards_is_no_gain_of_their_own() -> None:
+def test_rounding_of_rewards_gives_no_own_means() -> None:
     states = drained(60, 0.9)
     agent = evaluated(states, np.full(states.shape, 0.1), counted=False).fit()
     assert agent.diagnostics().warnings == []
@@ -132,7 +132,7 @@ def test_batches_that_end_before_the_last_quarter_are_left_out() -> None:
     assert agent.diagnostics().own_means == 0.0
 
 
-def test_starts_that_are_not_what_they_seem_are_told_of_few_stored_trials_too() -> None:
+def test_few_stored_trials_suffice_to_report_a_hidden_start() -> None:
     states = drained(60, 0.9)
     states[0, ::2] = 19
     seen, rewards = states.T, -1.0 * states[:-1].T

@@ -59,7 +59,7 @@ def test_a_task_that_terminates_is_refused_by_default(walk: Any) -> None:
             SeminormLSTDAgent(OneHot()).collect(env, STAY, 5, 9)
 
 
-def test_absorbing_ignores_whatever_comes_after_the_end(walk: Any) -> None:
+def test_absorbing_ignores_everything_after_the_end(walk: Any) -> None:
     # 0 → 1 → 2 → end, so the visits are one place a timestep, then terminal (4) for ever. The
     # place that ends the trial, 3, is never left and so not visited.
     for env in environments(lambda: walk(ends=True)):
@@ -83,7 +83,7 @@ def test_absorbed_vectors_are_kept_alike_in_every_mode(walk: Any) -> None:
         assert_array_equal(kept.rewards, [[0, 1, 2, *[0] * 7]] * 5)
 
 
-def test_values_until_termination_are_those_of_the_random_walk() -> None:
+def test_values_until_termination_equal_those_of_the_random_walk() -> None:
     env = SyncVectorEnv([RandomWalk] * 100)
     agent = SeminormLSTDAgent.transient(OneHot())
     agent.collect(env, np.zeros(7, dtype=int), 2000, 60, seed=0).fit()
@@ -128,7 +128,7 @@ def test_a_limit_in_the_step_that_ends_a_trial_does_not_matter(walk: Any) -> Non
 
 
 @pytest.mark.filterwarnings("ignore:.*tail has not settled:lstd_agent.errors.FitWarning")
-def test_the_terminal_state_is_the_reference_however_rarely_it_is_reached() -> None:
+def test_a_rarely_reached_terminal_state_is_the_reference() -> None:
     agent = SeminormLSTDAgent.transient(OneHot())
     agent.collect(SyncVectorEnv([RandomWalk] * 50), np.zeros(7, dtype=int), 500, 6, seed=0).fit()
     assert agent.system_.occupancy[0].argmax() == 3
@@ -148,7 +148,7 @@ def test_several_neighborhoods_agree_on_the_terminal_state() -> None:
         assert (error < 6 * agent.standard_errors(places, t)).all()
 
 
-def test_of_many_sparse_features_too_the_value_is_0_at_the_end() -> None:
+def test_the_terminal_value_is_0_for_many_sparse_features_too() -> None:
     tiles = TileCoding([0.0], [30.0], 600, 1)
     agent = SeminormLSTDAgent(tiles, gain=0.0, on_termination="absorb")
     falls = [np.arange(n, -1.0, -1.0)[:, None] for n in (12, 11, 10) for _ in range(10)]
@@ -200,7 +200,7 @@ def test_trials_that_ended_stay_ended_while_others_go_on() -> None:
     assert sorted(sample.trials.observations[:, :4].tolist()) == [[0, 0, 0, 2], [0, 2, 2, 2]]
 
 
-def test_a_first_trial_that_terminates_does_not_tell_t_max(walk: Any) -> None:
+def test_a_first_trial_that_terminates_does_not_set_t_max(walk: Any) -> None:
     agent = SeminormLSTDAgent(OneHot(), on_termination="absorb").attach(walk(ends=True))
     agent.observe(0, 2, 0.0, 3, terminated=True)
     with pytest.raises(InvalidInputError, match=r"give t_max to attach\(\)"):

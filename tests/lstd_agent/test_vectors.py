@@ -69,7 +69,7 @@ def test_a_space_without_flat_form_is_refused() -> None:
         flatten_batch(spaces.Text(5), ["a"])
 
 
-def test_polynomials_are_those_of_scikit_learn() -> None:
+def test_polynomials_agree_with_scikit_learn() -> None:
     x = np.random.default_rng(0).normal(size=(20, 3))
     for degree in range(4):
         ours = Polynomial(degree)(x)
@@ -234,7 +234,9 @@ def test_scikit_learn_transformers_are_features() -> None:
         ({"features": lambda x: x * np.nan}, "features must be finite"),
     ],
 )
-def test_what_vectors_cannot_have_is_refused(options: dict[str, Any], message: str) -> None:
+def test_options_that_vectors_cannot_have_are_refused(
+    options: dict[str, Any], message: str
+) -> None:
     options = {"features": Polynomial(1), **options}
     env = SyncVectorEnv([lambda: gym.make("Pendulum-v1")] * 5)
     agent = SeminormLSTDAgent(**options)

@@ -55,7 +55,7 @@ def small_models(models: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "name", ["queue", "timed", "mode", "event", "linear", "square", "absolute", "bump"]
 )
-def test_the_bias_of_the_start_is_what_simulated_trials_earn(audit: Any, name: str) -> None:
+def test_the_bias_of_the_start_agrees_with_simulated_trials(audit: Any, name: str) -> None:
     models = audit("models")
     model = small_models(models)[name]
     t_max = 4 * models.mixing_time(model) + 40
@@ -88,7 +88,7 @@ def test_a_periodic_chain_mixes_once_its_transient_states_are_left(audit: Any) -
     assert models.mixing_time(ring) == 4
 
 
-def test_an_event_that_no_trial_has_is_left_out_of_what_was_seen(audit: Any) -> None:
+def test_an_event_without_trials_is_left_out(audit: Any) -> None:
     models = audit("models")
     queue = small_models(models)["queue"]
     event = models.with_event(queue, 1e-6, np.full(8, 1e6))

@@ -62,7 +62,7 @@ def test_a_claim_that_every_row_must_meet_fails_by_one_and_names_it() -> None:
     assert "a1 disagreeing: h6 ρ=0.49." in claims.markdown_claims([claim])
 
 
-def test_a_claim_that_hangs_on_two_of_twenty_seeds_is_undecided() -> None:
+def test_a_claim_that_depends_on_two_of_twenty_seeds_is_undecided() -> None:
     rows = paper_rows(20)
     for row in rows:
         if (row["env"], row["rho"], row["scheme"]) == ("h6", 0.49, "pinf"):
@@ -102,7 +102,7 @@ SPOILT = {
 
 
 @pytest.mark.parametrize(("spoilt", "labels"), SPOILT.items(), ids=str)
-def test_each_claim_loses_items_when_what_it_is_about_is_spoilt(spoilt: Any, labels: str) -> None:
+def test_each_claim_loses_items_when_its_rows_are_spoilt(spoilt: Any, labels: str) -> None:
     scheme, metric, factor = spoilt
     rows = paper_rows(1)
     for row in rows:

@@ -84,7 +84,7 @@ def test_the_defaults_are_those_of_an_agent(estimators: Rows) -> None:
 
 
 @pytest.mark.slow
-def test_errors_of_baselines_are_those_of_the_values(estimators: Rows) -> None:
+def test_errors_of_baselines_agree_with_their_values(estimators: Rows) -> None:
     """Certainty equivalence again, from the equation and the definition of total rems."""
     chain = random_chain("h6", 0)
     t_max = 10 * chain.mixing_time()
@@ -139,7 +139,7 @@ def test_all_numbers_of_neighborhoods_and_backups_are_tried(complexity: Rows) ->
 
 
 @pytest.mark.slow
-def test_errors_are_told_in_those_of_the_best_constant(complexity: Rows) -> None:
+def test_errors_are_multiples_of_the_best_constants_error(complexity: Rows) -> None:
     """With the limit of one neighbourhood by least squares on the exact values."""
     chain = random_chain("h6", 0)
     p = full_distributions(chain, 10 * chain.mixing_time())
@@ -187,7 +187,7 @@ def complexity_of(errors: dict[int, dict[str, float]]) -> Rows:
     ]  # fmt: skip
 
 
-def test_slopes_and_crossovers_are_those_of_the_errors() -> None:
+def test_slopes_and_crossovers_follow_from_the_errors() -> None:
     errors = {
         n: {"1": 1.0 + n**-0.5, "2": 0.9 + 19.0 / n, "stepwise": 1.0 + 1e3 / n}
         for n in (10**2, 10**3, 10**4, 10**12)
@@ -202,7 +202,7 @@ def test_slopes_and_crossovers_are_those_of_the_errors() -> None:
     assert worst == pytest.approx(11.0 / 1.09)
 
 
-def test_the_rule_takes_the_largest_number_that_it_allows_whatever_the_order_of_rows() -> None:
+def test_the_rule_takes_the_largest_allowed_number_for_any_order_of_rows() -> None:
     by_wanted = {wanted: 1.0 + k for k, wanted in enumerate(sorted(complexity_study.WANTED))}
     found = rule.Curves.of(complexity_of({100: by_wanted}))
     for c, allowed in ((100.0, "1"), (10.0, "8"), (5.0, "16"), (1.0, "32")):

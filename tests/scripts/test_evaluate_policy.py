@@ -328,7 +328,7 @@ def test_a_mnemonic_an_optimal_policy_and_anchors_by_the_data_are_taken(
     assert report["gain"]["exact"] == pytest.approx(best.gain[0])
 
 
-def test_episodes_that_end_are_told_of_before_anything_else(error_of: Any) -> None:
+def test_episodes_that_end_are_refused_first(error_of: Any) -> None:
     assert "--restart has it start again" in error_of(evaluate.main, "FrozenLake-v1")
 
 
@@ -409,7 +409,7 @@ def test_the_samples_are_kept_when_the_fit_is_interrupted(
     assert kept.predict(np.arange(6)).tolist() == again["states"]["estimated"]
 
 
-def test_every_result_tells_where_it_comes_from(
+def test_every_result_has_its_provenance(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     save, plot = tmp_path / "result.npz", tmp_path / "picture.png"
@@ -424,7 +424,7 @@ def test_every_result_tells_where_it_comes_from(
     assert facts["code"].encode() in plot.read_bytes()
 
 
-def test_a_missing_plot_extra_is_told_before_the_work(
+def test_a_missing_plot_extra_is_an_error_before_the_work(
     error_of: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
@@ -434,7 +434,7 @@ def test_a_missing_plot_extra_is_told_before_the_work(
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no limits of a file's size")
-def test_a_disk_that_is_full_loses_the_files_alone(tmp_path: Path) -> None:
+def test_a_full_disk_loses_only_the_files(tmp_path: Path) -> None:
     # A limit of a file's size fails a write as a full disk does.
     program = (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000));"

@@ -29,9 +29,7 @@ def test_iterations_are_shown_beside_the_optimum(capsys: pytest.CaptureFixture[s
     assert "bias-optimal actions in 9 of 9 states" in out
 
 
-def test_json_picture_and_search_tell_the_same(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_json_picture_and_search_agree(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     picture, saved = tmp_path / "learning.png", tmp_path / "search.npz"
     argv = ["Unichain-c10-v0", *QUICK, "--json", "--plot", str(picture), "--save", str(saved)]
     assert improve.main(argv) == 0
@@ -68,7 +66,7 @@ def test_vectors_need_features_and_no_model(capsys: pytest.CaptureFixture[str]) 
     assert shown["iterations"][0]["gain"] == pytest.approx(1.0, abs=0.2)
 
 
-def test_an_interrupt_tells_what_was_found(
+def test_an_interrupt_reports_the_finished_iterations(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = Search.iterate

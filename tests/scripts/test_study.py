@@ -26,7 +26,7 @@ from lstd_agent.problems import (
 from unichain_gym import make_mdp, simulate_counts
 
 
-def test_regimes_of_the_paper_s_environments_are_those_its_tables_have() -> None:
+def test_regimes_of_the_paper_s_environments_agree_with_its_tables() -> None:
     published: dict[str, set[float]] = {}
     for env, rho, *_ in tables.paper_cells().index:
         published.setdefault(env, set()).add(rho)
@@ -127,7 +127,7 @@ def test_sampling_rows_do_not_depend_on_which_others_are_missing(
     assert rows == [r for r in whole if (r["n_features"], r["n_trials"], r["scheme"]) in part]
 
 
-def test_what_no_study_knows_is_refused() -> None:
+def test_unknown_names_are_refused_by_every_study() -> None:
     with pytest.raises(InvalidInputError, match=r"engine must be one of .*; got 'trial'"):
         SamplingSettings(engine="trial")  # type: ignore[arg-type]
     schemes = ExactSchemes(random_chain("h6", 0))

@@ -107,7 +107,7 @@ def test_workers_compute_the_same_rows(tmp_path: Path, uninterrupted: list[str])
     assert sorted_lines(tmp_path) == uninterrupted
 
 
-def test_a_store_tells_which_keys_it_has(tmp_path: Path) -> None:
+def test_a_store_knows_its_keys(tmp_path: Path) -> None:
     store = RowStore(tmp_path / "deep" / "rows.jsonl", {"x": 1, "y": 2}, ("env", "seed"))
     store.add([{"env": "h6", "seed": 0, "value": 0.1}])
     assert ("h6", 0) in store
@@ -134,7 +134,7 @@ def test_rows_of_other_code_are_neither_used_nor_lost(
     assert [row["value"] for row in RowStore(path, {}, ("seed",)).rows] == [1.0]
 
 
-def test_any_change_of_what_computes_changes_the_version_of_the_code(
+def test_any_change_of_the_source_changes_the_version_of_the_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package = tmp_path / "lstd_agent"
@@ -198,7 +198,7 @@ def test_workers_end_with_their_parent(tmp_path: Path, signal_number: signal.Sig
     assert len(set(workers)) == 2
 
 
-def test_an_interrupt_does_not_wait_for_what_workers_are_at() -> None:
+def test_an_interrupt_does_not_wait_for_running_tasks() -> None:
     results = run_tasks(time.sleep, [0.0, 600.0], workers=2)
     next(results)
     results.close()  # ends, although one worker had ten minutes to sleep

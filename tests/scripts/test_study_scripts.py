@@ -37,7 +37,7 @@ def exact(out: Path, *argv: str) -> int:
 
 
 @pytest.mark.parametrize("name", ["exact_tables", "compare_control", "update_results"])
-def test_a_missing_plot_extra_is_told_before_the_work(
+def test_a_missing_plot_extra_is_an_error_before_the_work(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
@@ -73,7 +73,7 @@ def test_impossible_numbers_and_names_are_refused(
     assert message in capsys.readouterr().err
 
 
-def test_every_file_of_results_tells_where_it_comes_from(
+def test_every_file_of_results_has_its_provenance(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
@@ -103,7 +103,7 @@ def test_progress_goes_to_stderr_only_when_asked_and_slow(
     assert capsys.readouterr().err == ""
 
 
-def test_an_environment_that_is_not_studied_at_that_rho_is_refused_with_those_it_is(
+def test_a_rho_that_an_environment_lacks_is_refused_with_those_it_has(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     argv = ["--envs", "h6", "--rhos", "0.33", "--out", str(tmp_path / "out")]
@@ -166,7 +166,7 @@ def stop_after_one(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> Non
         (MemoryError(), 1, "error: out of memory"),
     ],
 )  # fmt: skip
-def test_what_stops_a_study_is_told_with_what_is_kept(
+def test_an_error_of_a_study_is_reported_with_the_kept_rows(
     error: BaseException,
     status: int,
     last: str,
@@ -261,7 +261,7 @@ def test_the_page_has_both_markers_once_and_explains_every_symbol() -> None:
     assert [name for name in GLOSSARY if f"| {name} | " not in section] == []
 
 
-def test_best_counts_a_tie_for_nobody_alone() -> None:
+def test_a_tie_counts_for_no_scheme_as_best() -> None:
     def rows(values: dict[Any, float]) -> list[dict[str, Any]]:
         return [
             {"scheme": "p02md", "env": env, "rho": 0.49, "seed": 0, "reference": rule,

@@ -30,7 +30,7 @@ def mdp():
 MASKS = np.array([[1, 0, 1], [0, 1, 0], [1, 1, 1]], dtype=np.int8)
 
 
-def test_reset_and_step_tell_which_actions_the_state_has(mdp):
+def test_reset_and_step_return_the_actions_of_the_state(mdp):
     env = TabularEnv(mdp)
     state, info = env.reset(seed=0)
     for _ in range(50):
@@ -65,7 +65,7 @@ def test_where_every_state_has_all_actions_the_mask_is_left_out():
     assert TabularVectorEnv(full, 2).reset()[1] == {}
 
 
-def test_masks_of_many_sample_actions_that_are_there(mdp):
+def test_masks_of_vector_environments_sample_available_actions(mdp):
     envs = TabularVectorEnv(mdp, 5, max_episode_steps=7)
     states, infos = envs.reset(seed=0, options={"state": [0, 1, 2, 0, 1]})
     envs.action_space.seed(0)

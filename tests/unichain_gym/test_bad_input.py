@@ -50,7 +50,7 @@ def test_rewards_at_both_ends_of_the_doubles_stay_apart():
         (lambda: make_mdp("h6", advance_probs=[[0.1], [0.1, 0.2]]), "advance_probs"),
     ],
 )
-def test_what_is_no_array_of_real_numbers_is_named(build: Any, what: str):
+def test_anything_but_an_array_of_real_numbers_is_named(build: Any, what: str):
     with pytest.raises(InvalidModelError, match=f"{what}.* must be an array of real numbers"):
         build()
 

@@ -117,7 +117,7 @@ def test_a_chain_does_not_change_with_the_arrays_it_was_made_from():
         *("action_bias", "deviation_matrix", "mean_absorption_time", "expected_visits"),
     ],
 )
-def test_what_a_chain_keeps_cannot_be_changed_by_accident(name):
+def test_cached_results_of_a_chain_cannot_be_changed_by_accident(name):
     chain = make_mdp("h6").induce(np.zeros(6, dtype=int))
     kept = getattr(chain, name)
     with pytest.raises(ValueError, match="read-only"):
@@ -130,7 +130,7 @@ def test_a_running_average_that_is_never_near_enough_is_refused():
         chain.mixing_time(1e-30, averaged=True)
 
 
-def test_a_table_too_large_to_search_is_given_up(monkeypatch):
+def test_a_search_for_a_time_in_a_huge_table_is_refused(monkeypatch):
     n = 40
     P = np.full((n, 2, n), 1.0 / n)
     mdp = TabularMDP.from_arrays(P, np.zeros((n, 2)), np.full(n, 1 / n))
@@ -227,7 +227,7 @@ def test_a_periodic_class_out_of_reach_does_not_keep_a_chain_from_mixing():
             MarkovChain(P, np.zeros(5), np.eye(5)[start]).mixing_time()
 
 
-def test_a_slow_start_into_two_classes_mixes_when_both_ways_are_over():
+def test_a_slow_start_into_two_classes_mixes_once_both_ways_end():
     # From state 0 out with 2e-7 a step, into either class; the classes then mix at once.
     leave = 1e-7
     P = np.zeros((5, 5))

@@ -75,7 +75,7 @@ def test_two_state_chain_has_its_closed_forms() -> None:
 
 
 @pytest.mark.parametrize("switch", [1e-3, 1e-6])
-def test_slow_two_state_chain_mixes_when_its_eigenvalue_says(switch: float) -> None:
+def test_slow_two_state_chain_has_the_mixing_time_of_its_eigenvalue(switch: float) -> None:
     # The distance is ½ (1 - 2 switch)^t.
     expected = math.ceil(math.log(2e-10) / math.log1p(-2.0 * switch))
     assert two_states(switch).mixing_time() == pytest.approx(expected, abs=1)
@@ -227,7 +227,7 @@ def test_gain_of_several_classes_names_them() -> None:
 
 
 @pytest.mark.parametrize("quantity", ["variance", "kemeny_constant"])
-def test_what_only_unichains_have_is_refused_for_several_classes(quantity: str) -> None:
+def test_quantities_of_unichains_are_refused_for_several_classes(quantity: str) -> None:
     with pytest.raises(MulticlassError, match="2 recurrent classes"):
         getattr(TWO_ABSORBING, quantity)
     with pytest.raises(MulticlassError, match="Use bias and gain_vector"):
@@ -299,7 +299,7 @@ def test_dense_results_of_large_chains_are_refused_with_their_size() -> None:
         make_mdp("h10003").induce(np.zeros(10_003, dtype=int)).max_absorption_time()
 
 
-def test_a_mixing_time_out_of_reach_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mixing_time_out_of_reach_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("unichain_gym.stepwise.STEP_SECONDS", 1e-3)
     monkeypatch.setattr("unichain_gym.stepwise.DOUBLING_STATES", 1_000)
     chain = make_mdp("h2003").induce(np.zeros(2_003, dtype=int))

@@ -154,7 +154,7 @@ def is_near(ours: FloatArray, exact: list[Decimal], scale: FloatArray | float) -
 
 
 @pytest.mark.slow
-def test_rare_transitions_cost_no_digit_or_are_refused() -> None:
+def test_rare_transitions_lose_no_digit_or_are_refused() -> None:
     refused = 0
     with localcontext(DIGITS):
         for chain in rare_chains():
@@ -179,7 +179,7 @@ def as_floats(values: list[Decimal]) -> FloatArray:
     return np.array([float(x) for x in values])
 
 
-def test_ranged_elimination_is_elimination() -> None:
+def test_ranged_elimination_equals_elimination() -> None:
     rng = np.random.default_rng(5)
     N, leave, c = rng.random((30, 30)), rng.random(30), rng.normal(size=(30, 3))
     ranged, plain = RangedFactors(sparse.csr_array(N), leave), GthFactors(N.copy(), leave)
@@ -188,7 +188,7 @@ def test_ranged_elimination_is_elimination() -> None:
     np.testing.assert_allclose(ours, theirs, rtol=1e-13, atol=1e-14)
 
 
-def test_a_path_whose_chance_no_double_holds_decides_a_frequency() -> None:
+def test_a_path_with_a_probability_below_doubles_decides_a_frequency() -> None:
     P = np.eye(4)
     P[0, 1], P[1, 2], P[1, 3], P[2, 0] = 3.7e-40, 3e-36, 5.7e-188, 8.3e-258
     P[2, 1], P[3, 0] = 1.4e-188, 1.3e-256

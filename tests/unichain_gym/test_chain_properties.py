@@ -83,7 +83,7 @@ def test_deviation_matrix_is_the_group_inverse(chain: MarkovChain) -> None:
 
 @given(chains())
 @settings(max_examples=15)
-def test_classes_and_periods_are_those_of_other_libraries(chain: MarkovChain) -> None:
+def test_classes_and_periods_agree_with_other_libraries(chain: MarkovChain) -> None:
     quantecon = pytest.importorskip("quantecon")  # whose import takes seconds
     P = chain.transition_matrix.toarray()
     theirs = quantecon.MarkovChain(P)
@@ -203,7 +203,7 @@ def test_hitting_times_solve_their_equation(chain: MarkovChain) -> None:
 
 @given(chains())
 @settings(max_examples=15)
-def test_variance_and_kemeny_constant_are_their_definitions(chain: MarkovChain) -> None:
+def test_variance_and_kemeny_constant_agree_with_their_definitions(chain: MarkovChain) -> None:
     assume(chain.is_unichain)
     D, p, r = chain.deviation_matrix, chain.stationary_distribution, chain.reward
     excess = r - chain.gain

@@ -172,7 +172,7 @@ def test_errors_are_within_the_bounds_that_are_reported(
 @pytest.mark.first(5)
 @pytest.mark.parametrize("method", ["sparse LU", "BiCGStab"])
 @pytest.mark.parametrize("leave", [1e-6, 1e-9, 1e-13])
-def test_what_exceeds_the_error_bounds_is_refused(
+def test_results_beyond_the_error_bounds_are_refused(
     monkeypatch: pytest.MonkeyPatch, method: str, leave: float
 ) -> None:
     message = rf"out of reach: (rounding may change the answer of )?{method} (by|did not conv)"
@@ -212,7 +212,7 @@ def test_large_random_chain_is_solved_by_iteration() -> None:
     )
 
 
-def test_hitting_times_of_an_expander_are_those_of_the_deviation_matrix() -> None:
+def test_hitting_times_of_an_expander_agree_with_the_deviation_matrix() -> None:
     n, target = 20_000, 7
     P = expander(n, 4)
     chain = MarkovChain(P, np.arange(n) == target, np.full(n, 1.0 / n))
@@ -271,7 +271,7 @@ def test_a_graph_of_nearest_neighbours_is_solved() -> None:
     assert all(e.error_bound < 1e-7 for e in chain.solver_report.entries)
 
 
-def test_what_is_reported_of_the_bias_stays_when_other_quantities_are_asked_for(
+def test_the_report_of_the_bias_does_not_depend_on_other_quantities(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     choose(monkeypatch, "BiCGStab")
@@ -356,7 +356,7 @@ def test_classes_of_a_wide_chain_are_found_without_a_loop_over_them() -> None:
     assert "199980 more classes" in str(chain.classify())
 
 
-def test_halves_linked_by_less_than_elimination_can_see_have_their_shares() -> None:
+def test_halves_with_an_extremely_weak_link_have_their_shares() -> None:
     # Elimination with subtraction meets a pivot of 0 here.
     one, other = grid_edges(40, 40)
     grid = walk_on(one, other, np.ones(one.size), 1_600)

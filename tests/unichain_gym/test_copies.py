@@ -98,7 +98,7 @@ def test_an_optimal_policy_and_its_copy_are_alike(
 
 
 @pytest.mark.parametrize("way", ["pickle", "deepcopy", "joblib"])
-def test_names_and_environments_go_along(way: str, tmp_path: Path) -> None:
+def test_names_and_environments_are_copied_too(way: str, tmp_path: Path) -> None:
     P, names = [[0.5, 0.5], [1.0, 0.0]], ["up", "down"]
     chain = WAYS[way](MarkovChain(P, [1.0, 0.0], [1.0, 0.0], state_names=names), tmp_path)
     assert chain.state_names == ("up", "down")

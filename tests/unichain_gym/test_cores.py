@@ -57,7 +57,7 @@ def test_river_swim_is_solved_by_swimming_up_at_the_gain_of_detailed_balance():
     assert value[(0,) * 6] == pytest.approx(0.005, rel=1e-12)
 
 
-def test_machine_replacement_costs_what_hillier_and_lieberman_publish():
+def test_machine_replacement_has_the_cost_that_hillier_and_lieberman_publish():
     published = {  # dollars a week, by policy, in their table of four policies
         (0, 0, 0, 2): 1923,
         (0, 0, 1, 2): 1667,
@@ -69,7 +69,7 @@ def test_machine_replacement_costs_what_hillier_and_lieberman_publish():
     assert max(value.values()) == pytest.approx(-5 / 3, rel=1e-12)
 
 
-def test_access_control_is_solved_at_the_gain_and_values_that_value_iteration_finds():
+def test_access_control_has_the_gain_and_values_of_value_iteration():
     mdp = access_control()
     P = mdp.to_arrays()[0]
     value, gain = np.zeros(44), 0.0
@@ -131,7 +131,7 @@ def test_a_core_refuses_numbers_out_of_range(build, message):
         build()
 
 
-def test_a_queue_admits_as_many_customers_as_naor_says():
+def test_a_queue_admits_naors_number_of_customers():
     """Below the largest n with (n (1 - ρ) - ρ (1 - ρ^n))/(1 - ρ)² at most fee rate/cost."""
     rho, worth, n = 0.8, 6.0, 1
     while ((n + 1) * (1 - rho) - rho * (1 - rho ** (n + 1))) / (1 - rho) ** 2 <= worth:

@@ -42,7 +42,7 @@ def read_table(text):
 
 
 @pytest.mark.parametrize("letter", list("hcxrm"))
-def test_the_table_of_a_core_says_all_of_it(letter):
+def test_the_table_of_a_core_is_complete(letter):
     core = CORES[letter]()
     listed = list(read_table(outcome_table(core)))
     said = TabularMDP.from_transitions(listed, core.initial_distribution)
@@ -74,7 +74,7 @@ def test_every_option_of_a_core_has_its_default_and_a_meaning(core):
         assert name in describe_core(core)
 
 
-def test_the_ids_of_the_cores_are_those_registered(core):
+def test_the_ids_of_the_cores_are_registered(core):
     assert all(env_id in gym.registry for env_id in core.ids)
     assert all(mnemonic.startswith(core.letter) for mnemonic in core.mnemonics)
 

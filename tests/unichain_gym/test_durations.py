@@ -37,7 +37,7 @@ def machine() -> TabularMDP:
 
 
 @pytest.mark.parametrize("i", range(16))
-def test_gain_and_bias_of_a_chain_are_those_in_fractions(i: int, reference: Any) -> None:
+def test_gain_and_bias_of_a_chain_equal_those_in_fractions(i: int, reference: Any) -> None:
     case = reference("semi_markov")["chains"][i]
     n = len(case["rewards"])
     start = np.full(n, 1 / n)
@@ -49,7 +49,7 @@ def test_gain_and_bias_of_a_chain_are_those_in_fractions(i: int, reference: Any)
 
 @pytest.mark.parametrize("precision", ["double", "exact"])
 @pytest.mark.parametrize("i", range(12))
-def test_optimal_gain_and_policies_are_those_of_all_policies(
+def test_optimal_gain_and_policies_equal_the_best_of_all_policies(
     i: int, precision: Any, reference: Any
 ) -> None:
     case = reference("semi_markov")["mdps"][i]
@@ -129,7 +129,7 @@ def test_a_queue_has_the_gain_and_the_relative_values_of_m_m_1() -> None:
     assert_allclose(chain.relative_value(0), values, atol=1e-10)
 
 
-def test_durations_of_one_give_the_same_bits_as_none(tmp_path: Path) -> None:
+def test_durations_of_one_give_the_same_bits_as_no_durations(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     P, R = rng.dirichlet(np.ones(5), size=(5, 2)), rng.normal(size=(5, 2))
     one = TabularMDP.from_arrays(P, R, np.full(5, 0.2), durations=np.ones((5, 2)))
@@ -140,7 +140,7 @@ def test_durations_of_one_give_the_same_bits_as_none(tmp_path: Path) -> None:
         np.testing.assert_array_equal(loaded.durations, machine().durations)
 
 
-def test_environments_and_counts_tell_the_time_of_steps() -> None:
+def test_environments_and_counts_report_durations() -> None:
     mdp = machine()
     env, envs = TabularEnv(mdp), TabularVectorEnv(mdp, 3, max_episode_steps=2)
     env.reset(seed=0)
@@ -164,7 +164,7 @@ def test_environments_and_counts_tell_the_time_of_steps() -> None:
     ("time", "message"),
     [(-1.0, "is -1.0"), (np.nan, "is nan"), (np.inf, "is inf"), (0.0, "no time passes")],
 )
-def test_durations_that_are_none_are_refused(time: float, message: str) -> None:
+def test_invalid_durations_are_refused(time: float, message: str) -> None:
     with pytest.raises(InvalidModelError, match=message):
         TabularMDP.from_arrays(np.eye(2)[:, None], [0, 1], [1, 0], durations=[1.0, time])
     with pytest.raises(InvalidModelError, match=message):
@@ -178,7 +178,7 @@ def test_criteria_that_need_more_than_means_are_refused(criterion: Any) -> None:
         machine().optimal_policy(criterion, discount)
 
 
-def test_a_picture_tells_the_mean_time_of_steps() -> None:
+def test_a_picture_shows_the_mean_duration() -> None:
     drawn = [text.get_text() for text in machine().plot().axes[0].texts]
     assert {"8", "2"} <= set(drawn)
 
@@ -196,7 +196,7 @@ def test_streams_and_restrictions_keep_durations_and_a_toy_text_table_is_refused
 
 
 @pytest.mark.parametrize("n", [10, 10**6])
-def test_total_rewards_of_steps_do_not_ask_how_long_they_take(n: int) -> None:
+def test_total_rewards_do_not_depend_on_durations(n: int) -> None:
     timed = make_mdp("a11").induce(np.ones(11, dtype=int))
     plain = MarkovChain(timed.transition_matrix, timed.reward, timed.initial_distribution)
     assert_allclose(timed.finite_horizon_value(n), plain.finite_horizon_value(n))

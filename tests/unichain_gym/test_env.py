@@ -60,13 +60,13 @@ def test_reset_without_a_seed_goes_on_with_the_generator():
     assert [env.reset()[0] for _ in range(5)] == later
 
 
-def test_full_info_tells_timestep_and_class_of_the_state():
+def test_full_info_has_timestep_and_class_of_the_state():
     env = UnichainEnv("h4", advance_probs=(1.0, 1.0), info_level="full")
     assert env.reset() == (0, {"timestep": 0, "state_class": "transient"})
     assert env.step(0)[4] == {"timestep": 1, "state_class": "recurrent"}
 
 
-def test_a_state_set_replays_what_followed_it_resets_included(env):
+def test_a_restored_state_replays_steps_and_resets(env):
     rng = np.random.default_rng(0)
     for _ in range(10):
         env.step(int(rng.integers(2)))
@@ -91,7 +91,7 @@ def test_integers_of_any_kind_are_actions(env, action):
 
 
 @pytest.mark.parametrize("action", [-1, 2, 1.0, np.float64(0), "0", None, np.array([0, 1])])
-def test_anything_else_is_no_action(env, action):
+def test_anything_but_an_integer_is_refused_as_an_action(env, action):
     env.step(0)
     with pytest.raises(InvalidArgumentError, match="an action is an integer from 0 to 1; got"):
         env.step(action)

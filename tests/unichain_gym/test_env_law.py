@@ -69,7 +69,7 @@ def test_transitions_have_the_exact_law(mnemonic, count, n_steps):
 
 
 @pytest.mark.parametrize(("count", "n_steps"), [(single_counts, 60_000), (vector_counts, 400_000)])
-def test_the_test_of_the_law_sees_an_advance_probability_that_is_off_by_a_tenth(count, n_steps):
+def test_the_test_of_the_law_detects_an_advance_probability_off_by_a_tenth(count, n_steps):
     sampled = make_mdp("h6", advance_probs=(0.3, 0.66))
     assert p_value(make_mdp("h6"), count(sampled, n_steps)) < FALSE_ALARM_RATE
 
@@ -89,7 +89,7 @@ def test_starts_of_single_and_vector_environments_have_the_law_asked_for():
 
 
 @pytest.mark.parametrize("mnemonic", ["h36c", "x9d", "q64b", "m34c"])
-def test_one_environment_alone_and_a_vector_of_one_are_the_same_with_one_seed(mnemonic):
+def test_one_environment_and_a_vector_of_one_agree_for_the_same_seed(mnemonic):
     mdp = make_mdp(mnemonic)
     env, envs = TabularEnv(mdp), TabularVectorEnv(mdp, 1)
     assert env.reset(seed=11)[0] == envs.reset(seed=11)[0][0]

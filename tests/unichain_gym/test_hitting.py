@@ -53,7 +53,9 @@ def test_hitting_probabilities_are_where_a_stopped_chain_ends(chain: MarkovChain
         )
 
 
-def test_what_is_sure_or_impossible_has_exactly_probability_one_or_zero(chain: MarkovChain) -> None:
+def test_sure_and_impossible_events_have_exactly_probability_one_and_zero(
+    chain: MarkovChain,
+) -> None:
     f = chain.hitting_probability(0)
     graph = nx.from_scipy_sparse_array(chain.transition_matrix, create_using=nx.DiGraph)
     may_hit = nx.ancestors(graph, 0) | {0}
@@ -99,7 +101,7 @@ def test_a_large_ring_is_split_linearly_between_target_and_avoided() -> None:
     np.testing.assert_array_equal(chain.hitting_probability([5, 7]), 1.0)
 
 
-def test_a_periodic_chain_hits_what_it_visits() -> None:
+def test_a_periodic_chain_hits_the_states_it_visits() -> None:
     P = [[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.25, 0.0, 0.75]]
     chain = MarkovChain(P, np.zeros(3), [0, 0, 1])
     np.testing.assert_array_equal(chain.hitting_probability(1), 1.0)
@@ -129,7 +131,7 @@ def moments_by_inverse(chain: MarkovChain, targets: np.ndarray) -> np.ndarray:
     return variance
 
 
-def test_variances_are_those_of_kemeny_and_snell(chain: MarkovChain) -> None:
+def test_variances_equal_those_of_kemeny_and_snell(chain: MarkovChain) -> None:
     for targets in (np.array([0]), np.unique([0, chain.n_states - 1])):
         variance = chain.hitting_time_variance(targets)
         expected = moments_by_inverse(chain, targets)
@@ -139,7 +141,7 @@ def test_variances_are_those_of_kemeny_and_snell(chain: MarkovChain) -> None:
     np.testing.assert_allclose(chain.absorption_time_variance, expected, rtol=1e-9, atol=1e-10)
 
 
-def test_the_second_moment_is_that_of_the_distribution_of_the_time() -> None:
+def test_the_second_moment_agrees_with_the_distribution_of_the_time() -> None:
     chain = walk(6, 0.3, 0.5)
     # P(τ > t) is the probability of being inside at t, and E τ² = Σ (2t + 1) P(τ > t).
     survival = chain.stepwise_distributions(2_000, tol=1e-300)[:, 1:6].sum(axis=1)
@@ -214,7 +216,7 @@ def test_fundamental_matrix_is_the_inverse_that_defines_it(chain: MarkovChain) -
     np.testing.assert_allclose(Z[np.ix_(T, T)], visits, atol=1e-10 * scale)
 
 
-def test_fundamental_matrix_of_a_weather_chain_is_that_of_the_book() -> None:
+def test_fundamental_matrix_of_a_weather_chain_equals_the_book() -> None:
     # Kemeny & Snell, 1960, example 4.3: the Land of Oz, with rain, nice and snow.
     P = [[0.5, 0.25, 0.25], [0.5, 0.0, 0.5], [0.25, 0.25, 0.5]]
     chain = MarkovChain(P, np.zeros(3), [1, 0, 0])

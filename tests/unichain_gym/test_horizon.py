@@ -102,7 +102,7 @@ def test_an_episode_pays_once_however_long_the_horizon() -> None:
     np.testing.assert_allclose(value, [5.0, 3.0, 2.0**38], rtol=1e-15)
 
 
-def test_a_horizon_out_of_reach_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_horizon_out_of_reach_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("unichain_gym.horizon.STEP_WORK", 1e6)
     with pytest.raises(ConvergenceError, match=r"of a chain of 5003 states.*gain_vector \+ bias"):
         ring(5_003).finite_horizon_value(10**12)

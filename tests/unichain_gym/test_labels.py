@@ -44,7 +44,7 @@ def test_labels_of_tables_are_names() -> None:
 @pytest.mark.parametrize(
     "transitions", [TABLE, ROWS, TABLE.to_records(index=False), TABLE.iloc[:, ::-1]]
 )
-def test_transitions_are_read_by_name_whatever_holds_them(transitions: Any) -> None:
+def test_transitions_are_read_by_name_from_any_container(transitions: Any) -> None:
     mdp = TabularMDP.from_transitions(transitions, [1.0, 0.0], state_names=STATES[:2])
     assert (mdp.state_names, mdp.action_names) == (("runs", "broken"), ("slow", "fast"))
     numbers = [(STATES.index(s), int(a == "fast"), STATES.index(n), p, r) for s, a, n, p, r in ROWS]
@@ -201,6 +201,6 @@ def test_a_chain_does_not_change() -> None:
         (lambda: register_mnemonics("h6"), InvalidArgumentError, r"such as \['h6'\]; got 'h6'"),
     ],
 )
-def test_the_error_names_the_value_and_what_to_do(make: Any, error: type, message: str) -> None:
+def test_the_error_names_the_value_and_the_remedy(make: Any, error: type, message: str) -> None:
     with pytest.raises(error, match=message):
         make()

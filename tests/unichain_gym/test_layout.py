@@ -46,7 +46,7 @@ def test_states_of_any_mdp_do_not_overlap(seed, n_states, n_actions, n_outcomes)
 
 @settings(max_examples=20)
 @given(seed=st.integers(0, 2**32 - 1), n_states=st.integers(1, 30))
-def test_recurrent_states_are_those_of_the_attracting_components(seed, n_states):
+def test_recurrent_states_are_the_attracting_components(seed, n_states):
     mdp = random_mdp(seed, n_states, 2, 1)
     graph = nx.DiGraph()
     graph.add_nodes_from(range(n_states))
@@ -101,7 +101,7 @@ def test_no_arrow_crosses_another_or_a_third_state(mnemonic):
 
 
 @pytest.mark.parametrize("mnemonic", ["x1", "h6", "x9d", "h36c", "c100"])
-def test_every_arrow_runs_from_the_rim_of_one_state_to_that_of_the_other(mnemonic):
+def test_every_arrow_connects_the_rims_of_two_states(mnemonic):
     mdp = make_mdp(mnemonic)
     layout = layout_of(mdp)
     s, a, k = np.nonzero(mdp.probability)

@@ -49,7 +49,7 @@ def test_pairs_that_are_never_listed_are_absent():
 
 
 @pytest.mark.parametrize("fill", [0.0, np.nan, -np.inf])
-def test_what_arrays_hold_for_absent_actions_is_not_read(fill: float):
+def test_entries_of_absent_actions_are_not_read(fill: float):
     P, R, initial = corridor().to_arrays()
     absent = ~np.array(CORRIDOR)
     P[absent], R[absent] = fill, fill
@@ -99,7 +99,7 @@ def test_policies_that_take_an_absent_action_are_refused(policy: Any, message: s
         corridor().induce(policy)
 
 
-def test_policies_are_those_of_the_actions_that_each_state_has():
+def test_policies_use_only_the_actions_of_each_state():
     expected = list(itertools.product([STAY, RIGHT], [LEFT, RIGHT], [LEFT, STAY]))
     policies = corridor().policies()
     assert [tuple(p.tolist()) for p in policies] == expected
@@ -111,7 +111,7 @@ def test_policies_are_those_of_the_actions_that_each_state_has():
 
 @given(st.integers(1, 5), st.integers(1, 150), st.integers(0, 2**32 - 1))
 @settings(max_examples=20)
-def test_any_policy_is_had_by_its_number_in_mixed_bases(A: int, S: int, seed: int):
+def test_any_policy_is_found_by_its_number_in_mixed_bases(A: int, S: int, seed: int):
     rng = np.random.default_rng(seed)
     allowed = rng.random((S, A)) < 0.6
     allowed[np.arange(S), rng.integers(A, size=S)] = True

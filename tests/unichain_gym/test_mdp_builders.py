@@ -141,7 +141,7 @@ def test_dense_arrays_of_a_large_mdp_are_refused_with_their_size() -> None:
 
 @pytest.mark.parametrize("name", ["FrozenLake", "Taxi", "CliffWalking"])
 @pytest.mark.parametrize("on_termination", ["absorb", "restart"])
-def test_toy_text_environments_step_as_their_mdp_says(name: str, on_termination: Any) -> None:
+def test_toy_text_environments_step_like_their_mdp(name: str, on_termination: Any) -> None:
     env_id = max(id for id in gymnasium.registry if id.startswith(f"{name}-v"))
     env = gymnasium.make(env_id)
     mdp = TabularMDP.from_gymnasium(env, on_termination=on_termination)
@@ -205,7 +205,7 @@ class Tabled(gymnasium.Env[Any, Any]):
         self.__dict__.update(attributes)
 
 
-def test_environments_without_what_is_needed_are_refused() -> None:
+def test_environments_without_a_table_or_start_are_refused() -> None:
     with pytest.raises(InvalidModelError, match=r"has no transition table P\[state\]\[action\]"):
         TabularMDP.from_gymnasium(gymnasium.make("CartPole-v1"))
     table = {0: {0: [(1.0, 1, 1.0, True)]}, 1: {0: [(1.0, 1, 0.0, True)]}}

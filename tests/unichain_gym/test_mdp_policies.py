@@ -32,7 +32,7 @@ def test_policies_come_in_lexicographic_order(S: int, A: int) -> None:
         policies[len(expected)]
 
 
-def test_policies_of_many_states_are_more_than_len_can_say() -> None:
+def test_policies_of_many_states_exceed_the_range_of_len() -> None:
     policies = make_mdp("h100").policies()
     assert policies.n_policies == 2**100
     np.testing.assert_array_equal(policies[2**100 - 1], np.ones(100))
@@ -43,7 +43,7 @@ def test_policies_of_many_states_are_more_than_len_can_say() -> None:
 
 
 @pytest.mark.parametrize("thing", [[0, 2, 0], [0, -1, 0], [0, 1], [0.0, 1.0, 0.0], "policy"])
-def test_what_is_no_policy_is_not_among_the_policies(thing: object) -> None:
+def test_invalid_policies_are_not_among_the_policies(thing: object) -> None:
     assert thing not in mdp_of(3, 2).policies()
 
 
@@ -83,7 +83,7 @@ def all_unichain(mdp: TabularMDP) -> bool:
 
 @given(st.integers(0, 2**32 - 1))
 @settings(max_examples=60)
-def test_unichain_verdict_is_that_of_trying_every_policy(seed: int) -> None:
+def test_unichain_verdict_agrees_with_trying_every_policy(seed: int) -> None:
     rng = np.random.default_rng(seed)
     S, A = int(rng.integers(1, 5)), int(rng.integers(1, 4))
     P = rng.random((S, A, S)) * (rng.random((S, A, S)) < rng.choice([0.2, 0.4, 0.7]))

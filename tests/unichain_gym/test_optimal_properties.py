@@ -58,7 +58,7 @@ def brute_force(mdp: TabularMDP, orders: tuple[int, ...]) -> list[tuple[Any, lis
 
 @settings(max_examples=8)
 @given(SEEDS)
-def test_values_and_actions_are_those_of_trying_every_policy(seed: int) -> None:
+def test_values_and_actions_agree_with_trying_every_policy(seed: int) -> None:
     mdp = small_mdp(seed)
     criteria: tuple[Any, ...] = ("gain", "bias", "blackwell")
     by_trying = brute_force(mdp, (-1, 0, mdp.n_states))
@@ -182,7 +182,7 @@ def test_the_diameter_is_the_longest_of_the_shortest_hitting_times(seed: int) ->
     assert_allclose(mdp.diameter(), longest, rtol=1e-9)
 
 
-def test_rewards_of_very_different_size_are_each_decided_by_their_own() -> None:
+def test_rewards_of_very_different_size_are_each_decided() -> None:
     # State 0 is paid in billions, state 1 in billionths, and neither reaches the other.
     P = np.zeros((2, 2, 2))
     P[0, :, 0] = P[1, :, 1] = 1.0
@@ -195,7 +195,7 @@ def test_rewards_of_very_different_size_are_each_decided_by_their_own() -> None:
         assert optimal.undecided == ()
 
 
-def test_a_tie_up_to_rounding_is_a_tie_and_its_size_is_told() -> None:
+def test_a_tie_up_to_rounding_is_reported_with_its_size() -> None:
     P = np.ones((1, 2, 1))
     mdp = TabularMDP.from_arrays(P, [[0.1 + 0.2, 0.3]], [1.0])
     optimal = mdp.optimal_policy("blackwell")

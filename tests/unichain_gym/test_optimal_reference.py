@@ -45,7 +45,7 @@ def test_gain_and_worst_gain_are_the_largest_and_smallest_of_all_policies(
 
 
 @pytest.mark.parametrize("criterion", ["bias", "blackwell"])
-def test_bias_and_optimal_actions_are_those_of_all_policies(
+def test_bias_and_optimal_actions_are_the_best_of_all_policies(
     case: tuple[dict[str, Any], TabularMDP], criterion: Any
 ) -> None:
     figures, mdp = case
@@ -102,7 +102,7 @@ def test_river_swim_has_the_published_gain_and_diameter() -> None:
 
 
 @pytest.mark.parametrize("discount", [0.0, 0.9, 0.99])
-def test_frozen_lake_discounted_is_what_value_iteration_finds(discount: float) -> None:
+def test_frozen_lake_discounted_agrees_with_value_iteration(discount: float) -> None:
     mdp = TabularMDP.from_gymnasium(gym.make("FrozenLake-v1"))
     optimal = mdp.optimal_policy("discounted", discount)
     P, R, _ = mdp.to_arrays()

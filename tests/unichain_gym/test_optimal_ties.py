@@ -120,18 +120,18 @@ def test_a_difference_of_any_order_decides(k: int, swapped: bool) -> None:
 
 @pytest.mark.parametrize("n", [5, *(pytest.param(n, marks=SLOW) for n in (8, 11))])
 @pytest.mark.parametrize("slip", [0.01, 0.05, 0.1, 0.2, 0.25])
-def test_on_slippery_grids_nothing_is_better_but_what_is_named(n: int, slip: float) -> None:
+def test_on_slippery_grids_no_unnamed_action_is_better(n: int, slip: float) -> None:
     assert_nothing_is_better(slippery_grid(n, slip), "double")
     assert_nothing_is_better(slippery_grid(n, slip), "auto")
 
 
 @pytest.mark.parametrize("seed", [0, 1, *(pytest.param(s, marks=SLOW) for s in range(2, 20))])
-def test_on_frozen_lakes_nothing_is_better_but_what_is_named(seed: int) -> None:
+def test_on_frozen_lakes_no_unnamed_action_is_better(seed: int) -> None:
     assert_nothing_is_better(lake(4 + seed % 5, seed), "double")
     assert_nothing_is_better(lake(4 + seed % 5, seed), "auto")
 
 
-def test_what_is_decided_in_fractions_leaves_nothing_open() -> None:
+def test_exact_fractions_decide_every_action() -> None:
     mdp = slippery_grid(8, 0.01)
     assert mdp.optimal_policy("bias", precision="double").undecided
     exact = mdp.optimal_policy("bias", precision="exact")
@@ -161,7 +161,7 @@ def test_a_constant_that_all_rewards_share_changes_no_optimal_action(n_models: i
             assert (plain.optimal_actions == moved.optimal_actions).all(), (seed, offset)
 
 
-def test_an_offset_that_hides_rewards_from_fixed_tolerances_decides_nothing_wrong() -> None:
+def test_a_large_offset_of_rewards_causes_no_wrong_decision() -> None:
     for offset in (-1e12, -1e10, 1e10, 1e12):
         steps = [(0, 0, 1, 1.0, offset + 1), (0, 1, 2, 1.0, offset), (1, 0, 0, 1.0, offset)]
         steps.append((2, 0, 0, 1.0, offset + 1.1))

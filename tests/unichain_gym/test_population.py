@@ -67,7 +67,7 @@ def simulate_trials(mdp, policy, n_trials, t_max, rng):
 
 @pytest.mark.first(2)
 @pytest.mark.parametrize("n_trials", [2, 10**6, 1, 50])
-def test_first_and_second_moments_of_counts_are_those_of_independent_trials(n_trials):
+def test_first_and_second_moments_of_counts_agree_with_independent_trials(n_trials):
     """Covariances between all pairs of transitions, at equal and at different timesteps."""
     mdp, policy = random_mdp(1), np.array([[0.3, 0.7], [1.0, 0.0], [0.5, 0.5]])
     chain = mdp.induce(policy)
@@ -324,7 +324,7 @@ def test_a_seed_is_as_good_as_a_generator_and_a_model_is_no_chain():
 
 
 @pytest.mark.parametrize("rng", ["0", -1, 0.5])
-def test_what_makes_no_generator_is_refused(rng):
+def test_an_invalid_seed_is_refused(rng):
     chain = make_mdp("x1").induce([0])
     with pytest.raises(InvalidArgumentError, match=f"rng must be a generator.*got {rng!r}"):
         simulate_counts(chain, 1, 1, rng)

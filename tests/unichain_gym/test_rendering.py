@@ -91,7 +91,7 @@ def test_the_legend_explains_colors_dashes_and_opacity():
     assert "probability 1, 0.5, 0.1" in legend
 
 
-def test_the_opacity_that_the_legend_shows_is_that_of_the_arrows():
+def test_the_legend_and_the_arrows_have_the_same_opacity():
     """A transition of each probability, in a thicket of ten states and in a ring of three."""
     for n in (3, 10):
         P = np.zeros((n, 3, n))
@@ -136,7 +136,7 @@ def test_there_is_an_edge_for_every_possible_transition():
     assert n_edges(draw_mdp(mdp, policy=[0, 0, 0, 1, 1, 1])) == 3 * 2 + 3 * 3
 
 
-def test_of_many_transitions_the_likely_ones_are_drawn_and_the_title_says_which():
+def test_only_the_likely_of_many_transitions_are_drawn_and_the_title_says_so():
     mdp = make_mdp("q44")
     figure = mdp.plot()
     n_rows = mdp.n_states * mdp.n_actions
@@ -244,7 +244,7 @@ def test_axes_of_the_user_are_drawn_on():
         ({"state": 0, "action": -1}, "action must be from 0 to 1; got -1"),
     ],
 )
-def test_what_does_not_fit_the_mdp_is_refused(arguments, message):
+def test_arguments_that_do_not_fit_the_mdp_are_refused(arguments, message):
     mdp = make_mdp("h6")
     with pytest.raises(InvalidArgumentError, match=message):
         draw_mdp(mdp, **arguments)
@@ -266,7 +266,7 @@ def test_without_matplotlib_the_error_names_the_extra(monkeypatch, tmp_path):
     assert render_ansi(mdp, 0, None, None) == "h6: state 0 of 6 (transient)"
 
 
-def test_an_id_with_the_module_in_front_imports_it_nothing_heavy_and_pyplot_never():
+def test_an_id_with_its_module_imports_no_heavy_library_and_no_pyplot():
     code = """
 import sys, gymnasium as gym
 assert "unichain_gym" not in sys.modules

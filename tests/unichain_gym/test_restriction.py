@@ -81,14 +81,14 @@ def test_names_survive_restriction_after_restriction() -> None:
         lambda c: c.mixing_time(start="worst"),
     ],
 )
-def test_what_the_reachable_part_has_is_refused_with_the_way_to_it(quantity) -> None:
+def test_quantities_of_the_reachable_part_are_refused_with_a_remedy(quantity) -> None:
     message = r"reaches only \{0, 1\}: chain\.reachable\(\), without the states"
     with pytest.raises(MulticlassError, match=message):
         quantity(APART)
     quantity(APART.reachable())
 
 
-def test_the_reachable_part_answers_what_was_refused() -> None:
+def test_the_reachable_part_has_the_refused_quantities() -> None:
     part = APART.reachable()
     assert part.gain == 0.5
     np.testing.assert_allclose(part.relative_value(1), [1.0, 0.0])
@@ -102,7 +102,7 @@ def test_a_start_that_reaches_both_classes_gets_no_such_advice() -> None:
     assert "reachable" not in str(caught.value)
 
 
-def test_an_mdp_keeps_what_some_action_can_reach(mdp: TabularMDP) -> None:
+def test_an_mdp_keeps_the_states_that_some_action_can_reach(mdp: TabularMDP) -> None:
     part = mdp.reachable()
     assert part.state_names == ("a", "b", "c")
     assert part.allowed_actions.tolist() == [[True, True], [True, True], [True, False]]

@@ -120,7 +120,7 @@ def test_residues_are_named_and_dropped_on_request(edge: float):
         assert not mdp.to_arrays()[0][0, 0, 4]
 
 
-def test_with_drop_below_zero_everything_is_as_it_is():
+def test_with_drop_below_zero_nothing_changes():
     P, reward, start = meant_to_stay_below_four(RESIDUE)
     assert MarkovChain(P, reward, start, drop_below=0.0).recurrent_states.tolist() == [4]
     P[0, 4] = -2.8e-17
@@ -128,7 +128,7 @@ def test_with_drop_below_zero_everything_is_as_it_is():
         MarkovChain(P, reward, start, drop_below=0.0)
 
 
-def test_what_is_dropped_on_request_goes_to_the_rest_of_its_row():
+def test_a_dropped_probability_goes_to_the_rest_of_its_row():
     mdp = TabularMDP.from_arrays(
         [[[0.9, 0.06, 0.04]], [[0.0, 1.0, 0.0]], [[0.5, 0.5, 0.0]]],
         np.zeros(3),
@@ -158,12 +158,12 @@ def test_residues_in_a_start_and_in_a_policy_are_named_too():
 
 
 @pytest.mark.parametrize("small", [1e-14, 1e-25, 1e-160, 1e-310])
-def test_small_probabilities_that_no_rounding_leaves_pass_without_a_word(small: float):
+def test_small_probabilities_that_are_not_rounding_raise_no_warning(small: float):
     chain = MarkovChain([[1.0, small], [1.0, 0.0]], [0.0, 1.0], [1.0, small])
     assert chain.transition_matrix[0, 1] == small
 
 
-def test_the_tail_of_a_softmax_policy_passes_without_a_word_and_so_does_its_chain():
+def test_the_tail_of_a_softmax_policy_and_its_chain_raise_no_warning():
     mdp = make_mdp("h3")
     chain = mdp.induce([[1.0, 1e-17], [1.0, RESIDUE], [0.5, 0.5]])
     assert chain.policy is not None
@@ -229,7 +229,7 @@ def test_arrays_with_the_action_first_are_read_in_that_order(A: int, S: int):
         ),
     ],
 )
-def test_other_axes_are_told_by_their_sums(P: Any, order: Any, message: str):
+def test_other_axes_are_recognized_by_their_sums(P: Any, order: Any, message: str):
     with pytest.raises(InvalidModelError, match=message):
         TabularMDP.from_arrays(P, np.zeros(3), np.eye(3)[0], order=order)
 

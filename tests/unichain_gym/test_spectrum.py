@@ -71,7 +71,7 @@ def test_gap_of_two_states_is_the_sum_of_their_rates() -> None:
     ("stay", "on", "back"), [(0.5, 0.25, 0.25), (0.2, 0.7, 0.1), (0, 0.9, 0.1)]
 )
 @pytest.mark.parametrize("n", [3, 7, 25])
-def test_gap_of_a_cycle_is_that_of_its_roots_of_unity(
+def test_gap_of_a_cycle_follows_from_roots_of_unity(
     n: int, stay: float, on: float, back: float
 ) -> None:
     omega = np.exp(2j * np.pi * np.arange(1, n) / n)
@@ -80,7 +80,7 @@ def test_gap_of_a_cycle_is_that_of_its_roots_of_unity(
 
 
 @pytest.mark.parametrize("n", [2, 50, 1_000, 1_010])
-def test_gap_of_a_path_is_that_of_its_cosine(n: int) -> None:
+def test_gap_of_a_path_has_its_closed_form(n: int) -> None:
     # 1,010 states are more than are solved densely. The smallest eigenvalue is as near to -1.
     expected = 2.0 * np.sin(np.pi / n / 2.0) ** 2
     assert of_matrix(path(n)).spectral_gap == pytest.approx(expected, rel=1e-6)
@@ -122,7 +122,7 @@ def test_gap_of_a_drifting_line_is_right_where_plain_eigenvalues_are_not(up: flo
     assert of_matrix(P).spectral_gap == pytest.approx(expected, rel=1e-9)
 
 
-def test_gaps_are_those_of_the_eigenvalues(chain: MarkovChain) -> None:
+def test_gaps_follow_from_eigenvalues(chain: MarkovChain) -> None:
     if chain.period > 1:
         assert chain.spectral_gap == 0.0
         assert chain.relaxation_time == np.inf
@@ -179,7 +179,7 @@ def test_an_eigenvalue_that_rounding_leaves_open_is_refused() -> None:
         _ = of_matrix(P).spectral_gap
 
 
-def test_a_gap_that_is_not_found_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gap_that_is_not_found_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("unichain_gym.spectrum.ARPACK_WORK", 1.0)
     with pytest.raises(ConvergenceError, match=r"component of 3000 states is not found within 10"):
         _ = of_matrix(path(3_000)).spectral_gap
@@ -188,7 +188,7 @@ def test_a_gap_that_is_not_found_says_so(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize(
     ("eigenvalue", "steps"), [(0.9, -1 / np.log(0.9)), (-0.5, 1 / np.log(2.0)), (0.0, 0.0)]
 )
-def test_the_implied_timescale_is_that_of_the_slowest_eigenvalue(
+def test_the_implied_timescale_follows_from_the_slowest_eigenvalue(
     eigenvalue: float, steps: float
 ) -> None:
     move = (1.0 - eigenvalue) / 2

@@ -97,7 +97,7 @@ def test_a_file_damaged_anywhere_is_refused_or_read_as_it_was(tmp_path: Path):
         np.testing.assert_array_equal(loaded.reward, mdp.reward)
 
 
-def test_a_save_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_failed_save_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path = tmp_path / "mdp.npz"
     make_mdp("h3").save(path)
 
@@ -113,7 +113,7 @@ def test_a_save_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="whether a process runs is not told there")
-def test_what_a_killed_process_left_is_removed_by_the_next_to_write_the_file(tmp_path: Path):
+def test_the_draft_of_a_killed_process_is_removed_at_the_next_save(tmp_path: Path):
     """And nothing else is: not what a running process writes, nor what is of another file."""
     path, other = tmp_path / "mdp.npz", tmp_path / "other.npz"
     code = """
@@ -140,7 +140,7 @@ for target in sys.argv[1:]:
     assert path.read_bytes() == b"whole"
 
 
-def test_permissions_are_those_of_any_file_and_kept(tmp_path: Path):
+def test_permissions_are_the_default_ones_and_kept(tmp_path: Path):
     previous = os.umask(0o027)
     try:
         make_mdp("h3").save(tmp_path / "mdp.npz")

@@ -145,12 +145,12 @@ def test_streams_need_a_number_and_lengths(n_streams, length, message):
 
 
 @pytest.mark.parametrize("mnemonic", ["h99999999999", "h999999999", f"x{10**30}", "c9999999995d"])
-def test_more_states_than_a_table_can_hold_are_refused_with_the_most_there_can_be(mnemonic):
+def test_too_many_states_for_a_table_are_refused_with_the_limit(mnemonic):
     with pytest.raises(ModelTooLargeError, match=r"GB; the most is 24 GB, which are \d+ such"):
         make_mdp(mnemonic)
 
 
 @pytest.mark.parametrize(("n_streams", "length"), [(10**12, 1), (2, 10**9)])
-def test_streams_longer_or_more_than_a_table_can_hold_are_refused(n_streams, length):
+def test_streams_too_long_or_too_many_for_a_table_are_refused(n_streams, length):
     with pytest.raises(ModelTooLargeError, match="the most is 24 GB"):
         attach_streams(taxicab(), n_streams, length)

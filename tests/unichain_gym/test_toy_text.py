@@ -53,9 +53,7 @@ def test_an_environment_that_keeps_to_its_table_is_read_and_left_as_it_was():
         ({"ends": True}, r"with reward .* and terminated True, and the table lists \[\(0\.5, 0"),
     ],
 )
-def test_an_environment_that_does_what_its_table_does_not_hold_is_refused(
-    options: Any, message: str
-):
+def test_an_environment_that_contradicts_its_table_is_refused(options: Any, message: str):
     with pytest.raises(InvalidModelError, match=message):
         TabularMDP.from_gymnasium(Coin(**options))
 
@@ -64,7 +62,7 @@ def test_another_start_may_be_given():
     assert TabularMDP.from_gymnasium(Coin(first=1), initial=[0.5, 0.5]).n_states == 2
 
 
-def test_what_a_wrapper_changes_is_not_in_the_table():
+def test_changes_by_a_wrapper_are_not_in_the_table():
     for wrapped, message in (
         (TransformReward(Coin(), lambda r: -float(r)), "env.unwrapped if a wrapper changes it"),
         (
@@ -105,7 +103,7 @@ def test_environments_of_this_package_need_no_start(mnemonic: str):
         np.testing.assert_allclose(ours, theirs, rtol=1e-14)
 
 
-def test_names_of_states_come_along():
+def test_names_of_states_are_kept():
     named = TabularMDP.from_transitions(
         [(0, 0, 1, 1.0, 0.0), (1, 0, 0, 1.0, 0.0)], [1.0, 0.0], state_names=["a", "b"]
     )

@@ -41,7 +41,7 @@ def variances_of_sums(chain: MarkovChain, n_steps: int) -> np.ndarray:
 
 @pytest.mark.parametrize("mnemonic", ["h3", "h36c", "c11b", "x10"])
 @pytest.mark.parametrize("deterministic", [True, False])
-def test_variance_of_observed_rewards_is_that_of_long_sums(
+def test_variance_of_observed_rewards_agrees_with_long_sums(
     mnemonic: str, deterministic: bool
 ) -> None:
     mdp = make_mdp(mnemonic)
@@ -51,7 +51,7 @@ def test_variance_of_observed_rewards_is_that_of_long_sums(
     assert chain.asymptotic_variance() == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
 
-def test_noise_counts_with_the_observed_reward_alone() -> None:
+def test_noise_counts_only_with_the_observed_reward() -> None:
     chain = coin(-1.0, 3.0)
     assert chain.variance == 0.0
     assert chain.asymptotic_variance("state_reward") == 0.0
@@ -75,7 +75,7 @@ def test_a_periodic_chain_without_chance_has_no_variance() -> None:
     assert chain.asymptotic_variance() == pytest.approx(0.0, abs=1e-25)
 
 
-def test_without_an_mdp_the_observed_reward_is_that_of_the_state(chain: MarkovChain) -> None:
+def test_without_an_mdp_the_observed_reward_is_the_states_reward(chain: MarkovChain) -> None:
     if chain.is_unichain:
         assert chain.asymptotic_variance() == chain.variance
     else:
@@ -107,7 +107,7 @@ def test_error_bars_of_a_simulated_mean_cover_the_gain() -> None:
     assert chain.variance > 1.2 * chain.asymptotic_variance()
 
 
-def test_of_must_be_one_of_two() -> None:
+def test_the_argument_of_has_two_choices() -> None:
     with pytest.raises(InvalidArgumentError, match="'reward' or 'state_reward'; got 'rewards'"):
         coin(0, 1).asymptotic_variance("rewards")  # type: ignore[arg-type]
 
@@ -149,7 +149,7 @@ def test_a_path_of_an_mdp_shows_actions_and_the_rewards_of_its_outcomes() -> Non
         assert abs(count - visits * p) <= 5.0 * np.sqrt(visits * p * (1.0 - p))
 
 
-def test_a_path_is_told_by_its_seed_or_goes_on_with_a_generator() -> None:
+def test_a_seed_decides_a_path_and_a_generator_continues_it() -> None:
     mdp = make_mdp("h36c")
     chain = mdp.induce(mdp.random_policy(0, deterministic=False))
     one, same = chain.simulate(100, 5), chain.simulate(100, np.random.default_rng(5))

@@ -60,7 +60,7 @@ def both(mdp, num_envs, mode, info_level, limit=4):
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("info_level", ["minimal", "full"])
 @pytest.mark.parametrize("mnemonic", ["h36c", "m16"])
-def test_one_copy_returns_what_sync_vector_env_does(mnemonic, mode, info_level):
+def test_one_copy_returns_the_same_as_sync_vector_env(mnemonic, mode, info_level):
     mdp = make_mdp(mnemonic)
     ours, theirs = both(mdp, 1, mode, info_level)
     assert_same(ours.reset(seed=5), theirs.reset(seed=5))
@@ -75,7 +75,9 @@ def test_one_copy_returns_what_sync_vector_env_does(mnemonic, mode, info_level):
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("info_level", ["minimal", "full"])
 @pytest.mark.parametrize("lacking", [False, True])
-def test_copies_that_end_at_different_times_do_too(lacking, mode, info_level):
+def test_copies_that_end_at_different_times_return_the_same_as_sync_vector_env(
+    lacking, mode, info_level
+):
     mdp = ring()
     if lacking:  # state 1 has action 1 alone, state 3 action 0 alone
         moves = [(s, a, (s + 1) % 5, 1.0, float(s)) for s in range(5) for a in range(2)]
@@ -104,7 +106,7 @@ def test_copies_that_end_at_different_times_do_too(lacking, mode, info_level):
     assert len(set(n_ended.tolist())) > 1
 
 
-def test_make_vec_takes_limit_mode_and_rendering_and_says_so_in_the_metadata():
+def test_make_vec_takes_limit_mode_and_rendering_and_sets_the_metadata():
     envs = gym.make_vec(
         "Unichain-h6-v0",
         num_envs=2,
@@ -122,7 +124,7 @@ def test_make_vec_takes_limit_mode_and_rendering_and_says_so_in_the_metadata():
     assert [str(line)[:9] for line in lines] == ["h6: state"] * 2
 
 
-def test_the_action_of_a_copy_that_starts_again_is_not_looked_at():
+def test_the_action_of_a_copy_that_starts_again_is_ignored():
     envs = TabularVectorEnv(ring(), 2, max_episode_steps=1)
     envs.reset(seed=0)
     envs.step([0, 0])
@@ -195,7 +197,7 @@ def test_returned_arrays_and_infos_are_fresh_and_changing_them_changes_nothing(m
                 e.reset(options={"reset_mask": truncated})
 
 
-def test_pictures_are_those_of_single_environments():
+def test_pictures_equal_those_of_single_environments():
     envs = UnichainVectorEnv(2, "h6", render_mode="rgb_array", max_episode_steps=2)
     envs.reset(seed=0, options={"state": [0, 4]})
     single = TabularEnv(envs.mdp, render_mode="rgb_array")

@@ -60,7 +60,7 @@ def test_a_mask_resets_the_environments_it_names(envs):
     assert set(options) == {"reset_mask", "state"}
 
 
-def test_all_environments_start_where_the_options_say(envs):
+def test_all_environments_start_in_the_given_state(envs):
     np.testing.assert_array_equal(envs.reset(options={"state": 35})[0], 35)
     np.testing.assert_array_equal(envs.reset(options={"distribution": np.eye(36)[7]})[0], 7)
 
