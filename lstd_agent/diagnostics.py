@@ -152,7 +152,7 @@ class Diagnostics:
         first, second = self.tail_rewards
         missing = (
             f"{tail.missing:.3g} ± {tail.missing_error:.2g} of the start's value may be missing "
-            f"(trials earned {tail.unit:.3g} above their last mean reward)"
+            f"(so far the start changes the total reward by {tail.unit:.3g})"
         )
         if stop < 4:
             yield (
@@ -245,7 +245,8 @@ class Diagnostics:
         if self.start_noise:
             yield (
                 f"the mean value of the start, {self.start_value:.6g}, has a standard error of "
-                f"{self.start_error:.2g}, and trials earned {self.tail.unit:.3g} in all: collect "
+                f"{self.start_error:.2g}, and by rewards the start changes the total reward by "
+                f"{self.tail.unit:.3g} only: collect "
                 "more trials, or use fewer features"
             )
 
@@ -265,17 +266,20 @@ class Diagnostics:
         share = "" if np.isnan(self.gain_share) else f", effective share {self.gain_share:.2g}"
         if self.mean_duration != 1.0:
             share += f", per unit of time (a step takes {self.mean_duration:.4g})"
+        known = not np.isnan(self.gain_error)
+        error = f" ± {self.gain_error:.2g}" if known else " (gain_error_ computes its error)"
+        alike = ", NOT CHECKED: few rare rewards decide it" if self.error_unknown else ""
+        alike = alike if self.start_agrees else ": NOT ALIKE"
         lines = [
             f"tail        {state}: mean reward {self.tail_rewards[0]:.6g} at {half} to "
             f"{(half + self.stop) // 2 - 1}, {self.tail_rewards[1]:.6g} until {self.stop - 1}",
-            f"may be missing: {tail.missing:.3g} ± {tail.missing_error:.2g} (in reward; trials "
-            f"earned {tail.unit:.3g} above the last mean reward)",
-            f"gain        {self.gain:.6g} ± {self.gain_error:.2g}, by {self.gain_rows}{share}",
+            f"may be missing: {tail.missing:.3g} ± {tail.missing_error:.2g} (in reward; so "
+            f"far the start changes the total reward by {tail.unit:.3g})",
+            f"gain        {self.gain:.6g}{error}, by {self.gain_rows}{share}",
             f"starts      {len(self.starts)}, {int(self.start_determined.sum())} determined, "
             f"samples {min(self.start_samples, default=0.0):.6g} or more",
             f"start       mean value {self.start_value:.6g} by the features, "
-            f"{self.start_rewards:.6g} by rewards{'' if self.start_agrees else ': NOT ALIKE'}"
-            f"{', ERROR NOT KNOWN: few rare rewards' if self.error_unknown else ''}",
+            f"{self.start_rewards:.6g} by rewards{alike}",
         ]
         if self.own_means:
             lines.append(f"trials      HAVE MEANS OF THEIR OWN, ± {self.own_means:.2g}")

@@ -299,7 +299,7 @@ def _returns_of(
     found = direct_difference(R, of_a, of_b, kind.ravel())
     if not np.isfinite(found[0]):
         raise NotFittedError(
-            "compare(by='returns') needs at least two whole trials that start at, or close to, "
+            "compare(by='returns') needs at least two trials that start at, or close to, "
             "each of the observations: collect trials from these starts, or use by='fit'"
         )
     return found, min(int(np.count_nonzero(side)) for side in (of_a, of_b))

@@ -245,6 +245,8 @@ def score(
         "n_trials": check_integer("n_trials", n_trials, 1),
         "t_max": None if t_max is None else check_integer("t_max", t_max, 1),
     }
+    if isinstance(against, str):
+        raise InvalidInputError(f"against must be a sequence; got {against!r}: write [{against!r}]")
     for name in against:
         if name not in BUILT_IN:
             raise InvalidInputError(f"against must be among {', '.join(BUILT_IN)}; got {name!r}")
@@ -335,15 +337,22 @@ def _problems(
 ) -> Iterator[tuple[str, TabularMDP, str, tuple[Regime, ...]]]:
     """Yield the name, the MDP, the hash of its arrays, and the regimes of each environment."""
     if isinstance(environments, str):
-        raise InvalidInputError(f"environments must be a sequence; got {environments!r}")
+        raise InvalidInputError(
+            f"environments must be a sequence; got {environments!r}: write [{environments!r}]"
+        )
     for env in dict.fromkeys(environments):
         mdp = environments[env] if isinstance(environments, Mapping) else model_of(env)
         chosen = regimes(mdp.n_states, rhos)
         if not chosen:
             studied = ", ".join(str(regime.rho) for regime in regimes(mdp.n_states))
+            instead = (
+                f"take rhos among {studied}"
+                if studied
+                else "no ρ gives it a feature; put states in front (unichain_gym.attach_streams)"
+            )
             raise InvalidInputError(
-                f"{env} is not studied at ρ = {', '.join(map(str, rhos))}, but at "
-                f"{studied or 'none, with so few states'}"
+                f"{env} is not studied at ρ = {', '.join(map(str, rhos))}, features for each "
+                f"state, with {mdp.n_states} states: {instead}"
             )
         arrays = (mdp.next_state, mdp.probability, mdp.reward, mdp.initial_distribution)
         model = digest(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays))

@@ -23,6 +23,12 @@ def test_exact_answers_are_tables() -> None:
     chain = mdp.induce([1, 1, 1, 0, 0, 0])
     assert "<td>3, 4, 5</td>" in str(chain._repr_html_())  # the recurrent class
     assert "<td>13.3445</td>" in mdp.optimal_policy("bias")._repr_html_()
+    path = chain.simulate(12, seed=0)._repr_html_()
+    assert "<th>next state</th>" in path
+    assert "<td>2 more steps</td>" in path
+    rows = [("on", "run", "on", 1.0, 1.0), ("on", "stop", "on", 1.0, 0.0)]
+    named = TabularMDP.from_transitions(rows, [1.0], state_names=["on"])
+    assert "<td>on</td><td>run</td><td>run</td>" in named.optimal_policy("bias")._repr_html_()
     many = TabularMDP.from_transitions(
         [(s, 0, (s + 1) % 20_001, 1.0, 0.0) for s in range(20_001)], np.eye(1, 20_001)[0]
     )

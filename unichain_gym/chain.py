@@ -102,7 +102,9 @@ class MarkovChain:
 
     >>> chain = MarkovChain([[0.9, 0.1], [0.5, 0.5]], [6.0, 0.0], initial_distribution=[0, 1])
     >>> round(chain.gain, 9)
-    5.0 >>> chain.relative_value(0).round(9).tolist() # the total cost of being broken [0.0, -10.0]
+    5.0
+    >>> chain.relative_value(0).round(9).tolist()  # the total cost of being broken
+    [0.0, -10.0]
     >>> chain.hitting_time(0).round(9).tolist()
     [0.0, 2.0]
     >>> chain.finite_horizon_value(2).round(9).tolist()

@@ -95,7 +95,7 @@ def look_up(
     numbers = {name: i for i, name in enumerate(names or ()) if isinstance(name, str)}
     for name in values.flat:
         if name not in numbers:
-            none = f"{kind}s have no names here, only numbers"
+            none = f"{kind}s have no names here, only numbers: name them by {kind}_names="
             problem = f"no {kind} is called so" if numbers else none
             raise error(f"{kind} {str(name)!r}: {problem}{nearest_name(name, numbers)}")
     return np.array([numbers[v] for v in values.flat], dtype=np.int64).reshape(values.shape)

@@ -76,8 +76,9 @@ class OptimalPolicy:
     >>> from unichain_gym import make_mdp
     >>> best = make_mdp("h6").optimal_policy("gain")
     >>> best.policy.tolist(), best.gain.round(3).tolist()[0]
-    ([1, 1, 1, 1, 1, 1], 13.345) >>> best.optimal_actions.tolist()[2:4] # transient states do not
-    change the gain [[True, True], [False, True]]
+    ([1, 1, 1, 1, 1, 1], 13.345)
+    >>> best.optimal_actions.tolist()[2:4]  # transient states do not change it
+    [[True, True], [False, True]]
     """
 
     criterion: Criterion
@@ -103,10 +104,14 @@ class OptimalPolicy:
         value = self.bias if self.value is None else self.value
         name = "bias" if self.value is None else f"value at {self.discount:g}"
         rows: list[Sequence[str]] = [("state", "action", "optimal actions", "gain", name)]
+        states = getattr(self.mdp, "state_names", None) or range(self.policy.size)
+        actions = getattr(self.mdp, "action_names", None)
         for s in range(min(_SHOWN, self.policy.size)):
-            optimal = abbreviate(np.flatnonzero(self.optimal_actions[s]))
+            found, action = np.flatnonzero(self.optimal_actions[s]), self.policy[s]
+            optimal = ", ".join(f"{actions[a]}" for a in found) if actions else abbreviate(found)
             figures = (f"{self.gain[s]:.6g}", f"{value[s]:.6g}")
-            rows.append((f"{s}", f"{self.policy[s]}", optimal, *figures))
+            taken = f"{actions[action] if actions else action}"
+            rows.append((f"{states[s]}", taken, optimal, *figures))
         if self.policy.size > _SHOWN:
             rows.append(("…", "", "", "", f"{self.policy.size - _SHOWN} more states"))
         return rows

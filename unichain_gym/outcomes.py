@@ -42,7 +42,8 @@ def read_floats(
     array = read_array(values, what, error)
     try:
         if array.dtype.kind not in "biufO":
-            raise TypeError(f"got {array.dtype}")
+            text = array.dtype.kind in "US"
+            raise TypeError(f"got {reprlib.repr(values) if text else array.dtype}")
         is_mixed = array.dtype.kind == "O"
         if is_mixed and any(isinstance(v, str | bytes | None) for v in array.flat):
             raise TypeError(f"got {reprlib.repr(values)}")

@@ -10,6 +10,7 @@ depend on visited states only. (For many paths at once see `unichain_gym.populat
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -18,10 +19,12 @@ import numpy as np
 from unichain_gym.arrays import FloatArray, IntArray
 from unichain_gym.interface import RewardProcess
 from unichain_gym.outcomes import draw_thresholds, read_count, read_generator, require_room
+from unichain_gym.summary import html_table
 
 DRAWS = 2**16
 MOST_STEPS = 10  # of a draw
 MOST_PATHS = 10_000  # in the tables, which must fit into the cache
+_SHOWN = 10  # steps, in a notebook
 PATH_COST = 0.4  # of tabulating a path, in draws
 
 # For one state: thresholds of its paths, and the number of its first path.
@@ -50,7 +53,9 @@ class Trajectory:
     >>> from unichain_gym import make_mdp
     >>> path = make_mdp("x3").induce([1, 1, 1]).simulate(20, seed=0)
     >>> path
-    Trajectory(n_steps=20) >>> int(path.states[-1]), float(path.rewards[-1]) # absorbed (2, 0.0)
+    Trajectory(n_steps=20)
+    >>> int(path.states[-1]), float(path.rewards[-1])  # absorbed
+    (2, 0.0)
     """
 
     states: IntArray
@@ -61,9 +66,24 @@ class Trajectory:
     def __repr__(self) -> str:
         return f"Trajectory(n_steps={self.rewards.size})"
 
+    def _repr_html_(self) -> str:
+        """Return the first steps for notebooks."""
+        n, actions = self.rewards.size, self.actions
+        rows: list[Sequence[str]] = [("step", "state", "action", "reward", "next state")]
+        for t in range(min(_SHOWN, n)):
+            taken = "" if actions is None else f"{actions[t]}"
+            after = f"{self.states[t + 1]}"
+            rows.append((f"{t}", f"{self.states[t]}", taken, f"{self.rewards[t]:.6g}", after))
+        if n > _SHOWN:
+            rows.append(("…", "", "", "", f"{n - _SHOWN} more steps"))
+        return html_table(f"Trajectory, {n} steps: states, actions, rewards", rows)
+
 
 def simulate(chain: RewardProcess, n_steps: int, seed: int | np.random.Generator) -> Trajectory:
     """Draw one path from the initial distribution; for many see `unichain_gym.simulate_counts`.
+
+    The initial distribution is the MDP's; ``dataclasses.replace(mdp, initial_distribution=...)``
+    gives an MDP with another.
 
     Parameters
     ----------

@@ -99,7 +99,10 @@ def _document(args: argparse.Namespace, scores: Scores) -> dict[str, object]:
 def _named(text: str) -> tuple[str, Method]:
     """Import a method; its name is what follows the colon."""
     module, _, name = text.partition(":")
-    method = getattr(import_here(module, text), name, None)
+    imported = import_here(module.removesuffix(".py"), text)
+    method = getattr(imported, name, None)
+    if name and not hasattr(imported, name):
+        raise InvalidInputError(f"{text!r}: the module {imported.__name__} has no {name!r}")
     if not callable(method):
         raise InvalidInputError(
             f"{text!r} is no method: write module:function, such as my_package:my_method"

@@ -267,6 +267,6 @@ def _check_pairs(name: str, n_trials: int) -> None:
     """Raise unless there are two trials to compare."""
     if n_trials < 2:
         raise InvalidInputError(
-            f"the {name}; got {n_trials}: give distance='tv' (countable states), n_anchors=1, or "
-            "anchors="
+            f"the {name}; got {n_trials}: collect more trials, or give distance='tv' (countable "
+            "states), n_anchors=1, or anchors="
         )

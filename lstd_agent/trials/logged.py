@@ -380,12 +380,13 @@ def _trials_of(columns: dict[str, NDArray[Any]], drop_last: bool) -> dict[str, A
     if (goes_on := ends & ~is_last).any():
         row = int(np.argmax(goes_on))
         raise InvalidInputError(
-            f"trial {columns['trial'][row]!r} terminates in its row {row - start[number[row]]} and "
+            f"trial {_label(columns, row)} terminates in its row {row - start[number[row]]} and "
             "goes on: give what follows an end another trial number"
         )
     is_whole = ends[last] | ("next_observation" in columns)
     _check_last_rows(columns, start, last, ~is_whole, drop_last)
     n = last - start + is_whole
+    _check_missing_rewards(columns, start[number], n[number])
     times = _times(columns, is_whole, last)
     cut = [slice(a, a + k) for a, k in zip(start.tolist(), n.tolist(), strict=True)]
     trials = {
@@ -404,14 +405,36 @@ def _check_timesteps(columns: Mapping[str, NDArray[Any]], start: IntArray) -> No
     """
     timestep = columns["timestep"]
     if timestep.dtype.kind not in "iuf":
-        raise InvalidInputError(f"timesteps are integers; got {timestep[:3]!r}")
+        raise InvalidInputError(
+            f"timesteps are integers; got {timestep[0]}: count the steps of each trial, for "
+            "example the minutes since it began"
+        )
     expected = np.arange(len(timestep)) - start + timestep.min()
     wrong = np.flatnonzero(timestep != expected)
     if wrong.size:
         i = wrong[0]
         raise InvalidInputError(
-            f"trial {columns['trial'][i]!r} has timestep {timestep[i]!r} where {expected[i]} "
-            "comes next: trials begin at the same timestep and leave none out"
+            f"trial {_label(columns, i)} has timestep {timestep[i]} where {expected[i]} comes "
+            "next: trials begin at the same timestep and leave none out. Cut the trial before the "
+            "gap, or leave it out"
+        )
+
+
+def _label(columns: Mapping[str, NDArray[Any]], row: int) -> str:
+    """Return the name of a row's trial, for a message."""
+    return repr(np.asarray(columns["trial"][row]).item())
+
+
+def _check_missing_rewards(
+    columns: Mapping[str, NDArray[Any]], start: IntArray, n: IntArray
+) -> None:
+    """Raise if a reward is missing; each row is of a trial with a start and n rewards."""
+    missing = np.isnan(columns["reward"].astype(np.float64)) & (np.arange(len(n)) - start < n)
+    if missing.any():
+        row = int(np.argmax(missing))
+        raise InvalidInputError(
+            f"rewards must be finite; got nan in row {row - start[row]} of trial "
+            f"{_label(columns, row)}: fill the reward in, or cut the trial before this row"
         )
 
 
@@ -423,22 +446,22 @@ def _check_last_rows(
     drop_last: bool,
 ) -> None:
     """Raise unless the last row of each open trial is only an observation."""
-    reward, trial = columns["reward"].astype(np.float64), columns["trial"]
+    reward = columns["reward"].astype(np.float64)
     wrong = is_open & ((start == last) | (~np.isnan(reward[last]) & (not drop_last)))
     if not wrong.any():
         return
     i = int(np.argmax(wrong))
-    label = np.asarray(trial[start[i]]).item()
+    label = _label(columns, start[i])
     if start[i] == last[i]:
-        raise InvalidInputError(f"trial {label!r} has a single row, which shows no transition")
+        raise InvalidInputError(f"trial {label} has a single row, which shows no transition")
     if np.isnan(reward[start[i]]):
         raise InvalidInputError(
-            f"the first reward of trial {label!r} is missing and the last is not: rewards are "
+            f"the first reward of trial {label} is missing and the last is not: rewards are "
             "paid on entering a row's observation, and must be paid on leaving it. Shift them "
             "by one within each trial"
         )
     raise InvalidInputError(
-        f"the last row of trial {label!r} has the reward {reward[last[i]]}, and no observation "
+        f"the last row of trial {label} has the reward {reward[last[i]]}, and no observation "
         "follows it: name the columns of next observations (next_observation=), or leave it out "
         "with drop_last=True"
     )
@@ -456,9 +479,14 @@ def _times(
         return None
     elif is_whole.any():
         raise InvalidInputError(
-            f"no row follows the last one of trial {columns['trial'][last[np.argmax(is_whole)]]!r},"
-            " so time= does not give its duration: name a column of durations "
+            f"no row follows the last one of trial {_label(columns, last[np.argmax(is_whole)])}, "
+            "so time= does not give its duration: name a column of durations "
             "(duration=) instead"
+        )
+    elif columns["time"].dtype.kind not in "fiubM":
+        raise InvalidInputError(
+            f"times are numbers or dates; got the text {columns['time'][0]!s}: convert it by "
+            'astype("datetime64[s]")'
         )
     else:
         times = np.diff(columns["time"])
@@ -483,7 +511,7 @@ def _observations(
     if unlike.any():
         row = int(np.argmax(unlike))
         raise InvalidInputError(
-            f"row {row - start[start <= row][-1]} of trial {columns['trial'][row]!r} is followed "
+            f"row {row - start[start <= row][-1]} of trial {_label(columns, row)} is followed "
             f"by {following[row]}, and the row after it is at {observed[row + 1]}: are rows "
             "missing, or is the column of trials wrong?"
         )

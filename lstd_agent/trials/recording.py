@@ -341,5 +341,6 @@ def _refuse_unless_it_ends(encoding: Encoding, terminated: BoolArray, t: int) ->
             f"trial {int(np.argmax(terminated))} of the round terminated at timestep {t}: the "
             "evaluator is for continuing tasks, which never terminate. Make the task continuing, "
             "for instance by starting again where it would end (lstd_agent.Restart), or take the "
-            'end for an absorbing state without reward: on_termination="absorb"'
+            "end for an absorbing state without reward, by the agent's option "
+            'on_termination="absorb"'
         )

@@ -295,7 +295,7 @@ def test_missing_rewards_are_printed_with_their_error_and_unit() -> None:
         tail = found.tail
         line = f"may be missing: {tail.missing:.3g} ± {tail.missing_error:.2g} (in reward"
         assert line in str(found)
-        assert f"earned {tail.unit:.3g} above" in str(found)
+        assert f"changes the total reward by {tail.unit:.3g}" in str(found)
     assert not found.settled
     assert abs(tail.missing) > 2 * tail.missing_error
 

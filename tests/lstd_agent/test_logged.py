@@ -415,8 +415,14 @@ def put(i: Any, value: Any) -> Any:
             {},
             "paid on entering a row's observation.*Shift",
         ),
-        (changed(reward=put(2, np.nan)), {}, "got nan at timestep 2 of trial 0"),
+        (changed(reward=put(2, np.nan)), {}, r"got nan in row 2 of trial .*0.*cut"),
         (changed(t=lambda c: c.__setitem__(slice(None), 0)), {}, "leave none out"),
+        ({**changed(), "t": changed()["t"].astype(str)}, {}, "timesteps are integers; got .*count"),
+        (
+            {**changed(), "at": changed()["t"].astype(str)},
+            {"time": "at", "drop_last": True},
+            "the text .*datetime64",
+        ),
     ],
 )
 def test_an_invalid_table_is_refused(frame: Any, names: Any, message: str) -> None:

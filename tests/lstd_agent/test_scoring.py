@@ -206,6 +206,7 @@ def test_a_failing_method_is_named_and_earlier_rows_are_kept(tmp_path: Path) -> 
         ({"method": {"linked": zeros}}, "there is a method 'linked' of ours"),
         ({"method": {"mine": 3}}, "a method must be callable; got 3"),
         ({"method": zeros, "against": ["theirs"]}, "against must be among .*; got 'theirs'"),
+        ({"method": zeros, "against": "linked"}, "against must be a sequence; got 'linked'"),
         ({"method": zeros, "environments": "h6"}, "environments must be a sequence; got 'h6'"),
         (
             {"method": zeros, "environments": ["h6"], "rhos": [0.03]},
@@ -276,6 +277,8 @@ def test_the_command_scores_a_method_of_a_module_here(
     facts = json.loads((tmp_path / "results" / "score" / "provenance.json").read_text())
     assert facts["command"].startswith("unichain score my_scored_package:guess")
     assert unichain(["score", "my_scored_package:gess", *small]) == 2
+    assert "the module my_scored_package has no 'gess'" in capsys.readouterr().err
+    assert unichain(["score", "my_scored_package", *small]) == 2
     assert "is no method: write module:function" in capsys.readouterr().err
     assert unichain(["score", "my_package_of_none:f", *small]) == 2
     assert "cannot import my_package_of_none" in capsys.readouterr().err

@@ -196,7 +196,7 @@ def test_a_chain_does_not_change() -> None:
         (
             lambda: MarkovChain(P, ["6", "0", "1"], [1.0, 0.0, 0.0]),
             InvalidModelError,
-            "reward must be an array of real numbers: got <U1",
+            r"reward must be an array of real numbers: got \['6', '0', '1'\]",
         ),
         (lambda: register_mnemonics("h6"), InvalidArgumentError, r"such as \['h6'\]; got 'h6'"),
     ],
