@@ -153,7 +153,7 @@ def draw_mdp(
     policy : array_like, shape (S,) of int or (S, A) of float, optional
         Draw the transitions of this policy alone; by default of all actions.
     value_label : str
-        What the color bar calls the values.
+        The label of the color bar.
     above : float, optional
         The smallest probability of a transition that is drawn, besides the likeliest of each state
         and action. By default 0, or in a dense model a limit that leaves few.

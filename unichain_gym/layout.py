@@ -214,7 +214,7 @@ def _spiral(stream: IntArray, distance: IntArray, core_radius: float) -> FloatAr
 
 
 def _first_angle(n: int) -> float:
-    """Return where the first of n directions goes: left, none of them straight up or down."""
+    """Return the first of n directions: left, with no direction straight up or down."""
     return np.pi - np.pi / n if n % 4 == 0 else np.pi
 
 

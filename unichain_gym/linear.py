@@ -18,7 +18,7 @@ All have the matrix A = diag(N 1 + e) - N of `unichain_gym.elimination`. In orde
     Otherwise. A graph with much fill-in has no small separators; a chain on it mixes fast, so a
     Krylov method converges.
 
-The diagonal is the sum of what leaves the state, never 1 minus the probability of staying, so a
+The diagonal is the sum of the leaving probabilities, never 1 minus the probability of staying, so a
 leaving probability of 1e-12 keeps all digits. The methods without subtraction, and ``triangular``,
 solve for nonnegative right-hand sides to a relative accuracy near rounding in every entry. The
 other methods must meet a bound of the error. If they miss it, elimination without subtraction takes

@@ -67,8 +67,7 @@ class OptimalPolicy:
     undecided : tuple of Undecided
         Actions that may tie with the policy's. All others are decided.
     conserving, best : ndarray of bool, shape (S, A)
-        The actions that conserve the terms of the criterion, and those that also conserve the next
-        term.
+        Actions that conserve the terms of the criterion; actions that also conserve the next term.
 
 
     Examples

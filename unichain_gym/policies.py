@@ -60,7 +60,7 @@ class DeterministicPolicies(Sequence[IntArray]):
 
     @cached_property
     def _actions(self) -> IntArray:
-        """Row s: the actions of state s in order, then those it lacks."""
+        """Row s: the actions of state s in order, then all others."""
         return np.argsort(~self._allowed, axis=1, kind="stable")
 
     @property

@@ -8,7 +8,7 @@ Periodic classes have other eigenvalues of modulus 1, so their gap is 0.
 Eigenvalues of nonsymmetric matrices may be very sensitive to rounding: computed directly, the
 eigenvalues of a stream are wrong in the second digit. So
 
-- the eigenvalues are those of the strongly connected components, each taken alone; the one of
+- eigenvalues are computed for each strongly connected component alone; the eigenvalue of
   a single state is known without computation;
 - a component in which Kolmogorov's criterion holds (reversible, such as every walk on a tree)
   is similar to the symmetric matrix √(P(s, s') P(s', s)), whose eigenvalues are accurate;

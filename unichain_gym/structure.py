@@ -2,8 +2,8 @@
 
 Two states communicate when each can reach the other. A set of communicating states that no
 transition leaves is a recurrent class; all other states are transient. The period of a class is the
-greatest common divisor of the lengths of its cycles; a class of period d falls into d *cyclic
-classes*, each of which leads to the next. Only the graph of possible transitions matters, not the
+greatest common divisor of the lengths of its cycles; a class of period d has d *cyclic classes*,
+each of which leads to the next. Only the graph of possible transitions matters, not the
 probabilities.
 """
 
@@ -176,7 +176,7 @@ def search_breadth_first(P: sparse.csr_array, sources: IntArray) -> tuple[IntArr
 def path_sums(parent: IntArray, values: NDArray[Any]) -> NDArray[Any]:
     """Return sums of values (n,) from each node to the root, its own parent, of value 0.
 
-    By pointer doubling: each pass adds what the ancestor reached so far has gathered.
+    By pointer doubling: each pass adds the sum of the ancestor reached so far.
     """
     sums, ancestor = values, parent
     while (ancestor != (further := ancestor[ancestor])).any():
@@ -214,9 +214,9 @@ def cyclic_classes(
 ) -> list[list[IntArray]]:
     """Return the cyclic classes of each recurrent class, in cyclic order.
 
-    Two states of a class of period d are in one cyclic class if their distances from a third
-    agree modulo d. The first is that of the lowest state. (Kemeny & Snell, 1960, Finite Markov
-    Chains, section 2.2; Seneta, 1981, Non-negative Matrices and Markov Chains, chapter 1.)
+    Two states of a class of period d are in one cyclic class if their distances from a third agree
+    modulo d. The first contains the lowest state. (Kemeny & Snell, 1960, Finite Markov Chains,
+    section 2.2; Seneta, 1981, Non-negative Matrices and Markov Chains, chapter 1.)
     """
     firsts = np.array([states[0] for states in structure.classes])
     depth, _ = search_breadth_first(P, firsts)

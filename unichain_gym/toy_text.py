@@ -87,7 +87,7 @@ def _find_table(
     table, mdp = getattr(bare, "P", None), getattr(bare, "mdp", None)
     if getattr(mdp, "durations", None) is not None:
         raise InvalidModelError(
-            f"steps of {bare} take time, which its table does not tell: use env.unwrapped.mdp"
+            f"steps of {bare} take time, which its table lacks: use env.unwrapped.mdp"
         )
     if not isinstance(table, Mapping):
         raise InvalidModelError(

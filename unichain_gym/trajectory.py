@@ -124,7 +124,7 @@ def simulate(chain: RewardProcess, n_steps: int, seed: int | np.random.Generator
 
 
 def list_outcomes(chain: RewardProcess, first: int, stop: int) -> Outcomes:
-    """Return the outcomes of some states: those of the actions, a K + k, or the next states."""
+    """Return the outcomes of some states, numbered a K + k by actions, or by next state."""
     mdp, policy, P = chain.mdp, chain.policy, chain.transition_matrix
     if mdp is None or policy is None:
         indptr = P.indptr[first : stop + 1]

@@ -11,7 +11,7 @@ This decision is NP-hard in general, but usually easy in practice. In this order
 2. There is one. Take out one of its states. If no end component is left, all contain that state:
    unichain. If two maximal ones are left: not unichain.
 3. The policies inside it are enumerated, where they are few. Of the actions of a state only
-   those with a smallest set of successors matter: a smaller set keeps closed sets closed.
+   actions with a smallest set of successors matter: a smaller set keeps closed sets closed.
 
 Otherwise the answer is unknown.
 """
@@ -31,9 +31,9 @@ MAX_ENUMERATED = 2_000_000
 
 
 def is_unichain(next_state: IntArray, possible: BoolArray) -> bool | None:
-    """Decide from the outcomes (S, A, K) and which of them are possible; None: cannot tell.
+    """Decide from the outcomes (S, A, K) and the mask of possible ones; None if unknown.
 
-    A state lacks the actions of which no outcome is possible.
+    A state lacks an action without possible outcomes.
     """
     label = maximal_end_components(next_state, possible, np.any(possible, axis=2))
     if label.max() > 0:

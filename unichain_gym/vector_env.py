@@ -51,7 +51,7 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
         ``infos["final_obs"]`` and ``infos["final_info"]`` have the last state. "Disabled":
         ``reset`` it, with ``options={"reset_mask": truncated}``, before the next step.
     render_mode : {"rgb_array", "ansi"}, optional
-        What `render` returns of each environment.
+        The form of the result of `render` for each environment.
     info_level : {"minimal", "full"}
         As in `TabularEnv`. Each entry of ``infos`` is an array, first axis ``num_envs``, and the
         same name with a leading underscore is the mask of environments that have it.
@@ -127,7 +127,7 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
         self._states: IntArray | None = None
         # An environment's timestep is the difference, so a step increments one number only.
         self._steps, self._first_step = 0, np.zeros(num_envs, dtype=np.int64)
-        # What `render` shows, -1 standing for no action; kept if there is a render mode.
+        # The last actions for `render`, -1 for no action; kept only with a render mode.
         self._last_action: IntArray = np.full(num_envs, -1)
         self._last_reward: FloatArray = np.zeros(num_envs)
 

@@ -30,7 +30,7 @@ from lstd_agent import FitWarning, Polynomial, RadialBasis
 
 
 def servers(n: int = 30) -> Finite:
-    """Return M/M/3 seen at arrivals: jobs found, which an arrival joins; it pays its waiting."""
+    """Return M/M/3 at arrivals: the state is the number of jobs, the cost the waiting time."""
     come, serve, P = 1.0, 0.5, np.zeros((n, n))
     for found in range(n):
         here, k = 1.0, min(found + 1, n - 1)
@@ -78,7 +78,7 @@ def inventory(order_up_to: int = 10) -> Finite:
 
 
 def house() -> Gaussian:
-    """Return a heated house with a wall that is not seen; the air pays its distance from 0."""
+    """Return a heated house with a hidden wall; the cost is the air's distance from 0."""
     A = np.array([[0.70, 0.25], [0.04, 0.95]])
     starts = np.array([[-3.0, -8.0], [-2.0, 0.0], [3.0, 0.0], [0.0, -4.0]])
     return Gaussian(A, np.diag([0.3, 0.02]), np.array([1.0, 0.0]), "absolute", starts, 1)

@@ -200,7 +200,7 @@ STUDIES = {
         _check_sampling,
     ),
     "references": Study(
-        "what our rules buy on the same samples, as multiples of the projection limit",
+        "the effect of our rules on the same samples, as multiples of the projection limit",
         "reference_rows",
         ReferenceSettings,
         run_reference_study,
