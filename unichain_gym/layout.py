@@ -32,7 +32,7 @@ EDGE_POINTS = 24
 class Layout:
     """Places of states (S, 2), and the directions of the loops of actions (S, A).
 
-    For an MDP, ``is_recurrent`` (S,) is meant for a policy that takes all actions.
+    For an MDP, ``is_recurrent`` (S,) refers to a policy that takes all actions.
     """
 
     position: FloatArray

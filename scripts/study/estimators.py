@@ -5,7 +5,7 @@ Every environment and ρ of the paper, two neighbourhoods (``p02md``) and as man
 neighbourhoods. Estimators with one approximator have one error, compared with both limits.
 
 All get the exact gain, and values are relative to the state that is visited most. TD gets the best
-of several numbers of updates, an unfair advantage.
+of several numbers of updates, which is unknown in practice.
 """
 
 from __future__ import annotations

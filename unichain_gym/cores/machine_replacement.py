@@ -41,8 +41,8 @@ MACHINE_REPLACEMENT = Core(
     description=(
         "A machine wears out. Each week it is kept running, overhauled (back to minor wear) or "
         "replaced (back to good as new). Only major wear allows an overhaul, a new machine "
-        "cannot be replaced, and an inoperable one must be: other actions have the allowed effect "
-        "(keep, keep, replace)."
+        "cannot be replaced, and an inoperable one must be. A forbidden action has the effect "
+        "keep, keep or replace, in this order."
     ),
     observations=", ".join(f"{s}: {name}" for s, name in enumerate(STATES)) + ".",
     rewards=(
