@@ -75,7 +75,10 @@ def exact_model(
 
 def model_of(name: str) -> TabularMDP:
     """Return the exact model of a mnemonic or an id; episodes of a table P start again."""
-    env = gym.make(find_id(name), disable_env_checker=True)
+    try:
+        env = gym.make(find_id(name), disable_env_checker=True)
+    except gym.error.NameNotFound as error:
+        raise InvalidInputError(f"{error} `unichain list` shows the suite's ids") from None
     mdp = exact_model(env, "restart")
     env.close()
     if mdp is None:

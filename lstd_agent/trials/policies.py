@@ -200,10 +200,29 @@ class CallableActor:
     ) -> None:
         self._policy = policy
         self._shape = tuple(action_space.shape or ())
+        is_discrete = isinstance(action_space, spaces.Discrete)
+        self._numbers = discrete_actions(action_space) if is_discrete else None
         self._takes_batches = batched
 
     def __call__(self, observations: Any, rng: np.random.Generator) -> NDArray[Any]:
         """Return the actions (n, ...) for a batch of n observations."""
+        return self._checked(self._batch(observations))
+
+    def _checked(self, actions: NDArray[Any]) -> NDArray[Any]:
+        """Return actions, or raise if some are not among Discrete actions."""
+        if self._numbers is not None:
+            if actions.dtype.kind not in "biuf":
+                raise self._no_action(actions.ravel()[0], self._numbers)
+            if (wrong := are_none(actions.astype(np.float64), self._numbers)).any():
+                raise self._no_action(actions[wrong][0], self._numbers)
+        return actions
+
+    def _no_action(self, action: Any, numbers: ActionNumbers) -> InvalidInputError:
+        return InvalidInputError(
+            f"the policy returned {action!s}; actions of the environment are {in_words(numbers)}"
+        )
+
+    def _batch(self, observations: Any) -> NDArray[Any]:
         n = batch_size(observations)
         if self._takes_batches is None:
             sizes = part_sizes(observations) | set(self._shape)
@@ -231,16 +250,20 @@ class CallableActor:
             action = self._try(observation)
             self._takes_batches = action is None or np.shape(action) != self._shape
             if not self._takes_batches:
+                self._checked(np.asarray(action))
                 return action
         if self._takes_batches:
             return self(as_batch(observation), rng)[0]
         action = self._policy(observation)
-        if type(action) is int and not self._shape:
-            return action
+        if type(action) is int and self._numbers is not None:
+            n, first = self._numbers
+            if first <= action < first + n:
+                return action
         action = _actions_of(action)
         shape = action.shape if isinstance(action, np.ndarray | np.generic) else np.shape(action)
         if shape != self._shape:
             raise self._misfit(np.shape(action), None)
+        self._checked(np.asarray(action))
         return action
 
     def _try(self, observations: Any) -> Any:

@@ -281,3 +281,13 @@ def test_rewards_that_are_not_finite_are_refused() -> None:
     with pytest.raises(InvalidInputError, match="finite; got nan at timestep 0 of trial 0"):
         agent.collect(vector, np.zeros(6, int), 3, 4)
     assert agent.n_trials == 2
+
+
+@pytest.mark.parametrize("answer", [2, -1, 0.5, "left"])
+@pytest.mark.parametrize("num_envs", [1, 7])
+def test_an_answer_that_is_no_action_is_refused(answer: object, num_envs: int) -> None:
+    name = "Unichain-h6-v0"
+    env = gym.make(name) if num_envs == 1 else gym.make_vec(name, num_envs=num_envs)
+    agent = SeminormLSTDAgent(OneHot())
+    with pytest.raises(InvalidInputError, match=rf"returned {answer}; actions .* are 0 to 1"):
+        agent.collect(env, lambda state: answer, 20, t_max=5, seed=0)
