@@ -268,13 +268,15 @@ def test_without_matplotlib_the_error_names_the_extra(monkeypatch, tmp_path):
 
 def test_an_id_with_its_module_imports_no_heavy_library_and_no_pyplot():
     code = """
-import sys, gymnasium as gym
+import sys, warnings, gymnasium as gym
 assert "unichain_gym" not in sys.modules
+warnings.simplefilter("error")
 env = gym.make("unichain_gym:Unichain-h6-v0", render_mode="rgb_array")
 heavy = {"matplotlib", "ot", "scipy.stats", "scipy.optimize", "torch", "numba"}
 assert not heavy & set(sys.modules)
+warnings.simplefilter("default")  # the lowest Matplotlib warns of its own imports
 env.reset(seed=0), env.render()
 assert "matplotlib" in sys.modules
 assert "matplotlib.pyplot" not in sys.modules
 """
-    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
+    subprocess.run([sys.executable, "-c", code], check=True)
