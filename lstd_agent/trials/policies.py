@@ -219,7 +219,7 @@ class CallableActor:
 
     def _no_action(self, action: Any, numbers: ActionNumbers) -> InvalidInputError:
         return InvalidInputError(
-            f"the policy returned {action!s}; actions of the environment are {in_words(numbers)}"
+            f"the policy takes action {action!s}; actions are {in_words(numbers)}"
         )
 
     def _batch(self, observations: Any) -> NDArray[Any]:

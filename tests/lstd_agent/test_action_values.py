@@ -509,7 +509,7 @@ def test_an_invalid_exploration_is_refused(explore: object, message: str) -> Non
 
 def test_actions_outside_the_space_are_refused() -> None:
     agent = SeminormLSTDAgent(OneHot())
-    with pytest.raises(InvalidInputError, match="action 7 was taken at timestep 0"):
+    with pytest.raises(InvalidInputError, match="takes action 7; actions are 0 to 1"):
         agent.collect(
             TabularVectorEnv(make_mdp("h6"), 4), [0] * 6, 5, 20, explore=lambda s: s * 0 + 7
         )

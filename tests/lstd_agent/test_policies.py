@@ -289,5 +289,5 @@ def test_an_answer_that_is_no_action_is_refused(answer: object, num_envs: int) -
     name = "Unichain-h6-v0"
     env = gym.make(name) if num_envs == 1 else gym.make_vec(name, num_envs=num_envs)
     agent = SeminormLSTDAgent(OneHot())
-    with pytest.raises(InvalidInputError, match=rf"returned {answer}; actions .* are 0 to 1"):
+    with pytest.raises(InvalidInputError, match=rf"takes action {answer}; actions are 0 to 1"):
         agent.collect(env, lambda state: answer, 20, t_max=5, seed=0)
