@@ -32,7 +32,7 @@ from lstd_agent.rows.factors import Factor, without_each
 from lstd_agent.standard_errors import batch_standard_errors
 from lstd_agent.trials.counts import ActionCounts
 from lstd_agent.trials.kept import KeptTrials
-from lstd_agent.trials.policies import are_none, in_words, make_actor
+from lstd_agent.trials.policies import make_actor
 from lstd_agent.trials.spaces import plain_array
 
 SuccessorValues: TypeAlias = Callable[[States], tuple[FloatArray, BoolArray]]
@@ -153,11 +153,6 @@ class ActionEvidence:
         space = spaces.Discrete(n, start=first)
         actor = make_actor(self.policy, self.trials.encoding.space, space, True)
         taken = np.asarray(actor(observed, np.random.default_rng(0)))
-        wrong = are_none(taken, actions)
-        if wrong.any():
-            raise InvalidInputError(
-                f"the policy takes action {taken[wrong][0]}; actions are {in_words(actions)}"
-            )
         return (taken - first).astype(np.int64)
 
 

@@ -210,17 +210,20 @@ class CallableActor:
 
     def _checked(self, actions: NDArray[Any]) -> NDArray[Any]:
         """Return actions, or raise if some are not among Discrete actions."""
-        if self._numbers is not None:
-            if actions.dtype.kind not in "biuf":
-                raise self._no_action(actions.ravel()[0], self._numbers)
-            if (wrong := are_none(actions.astype(np.float64), self._numbers)).any():
-                raise self._no_action(actions[wrong][0], self._numbers)
+        if self._numbers is None:
+            return actions
+        n, first = self._numbers
+        if actions.dtype.kind in "iu" and first <= actions.min() and actions.max() < first + n:
+            return actions
+        wrong = np.ones(actions.shape, dtype=bool)
+        if actions.dtype.kind in "biuf":
+            wrong = are_none(actions.astype(np.float64), self._numbers)
+        if wrong.any():
+            raise InvalidInputError(
+                f"the policy takes action {actions[wrong][0]}; actions are "
+                f"{in_words(self._numbers)}"
+            )
         return actions
-
-    def _no_action(self, action: Any, numbers: ActionNumbers) -> InvalidInputError:
-        return InvalidInputError(
-            f"the policy takes action {action!s}; actions are {in_words(numbers)}"
-        )
 
     def _batch(self, observations: Any) -> NDArray[Any]:
         n = batch_size(observations)
@@ -255,7 +258,7 @@ class CallableActor:
         if self._takes_batches:
             return self(as_batch(observation), rng)[0]
         action = self._policy(observation)
-        if type(action) is int and self._numbers is not None:
+        if self._numbers is not None and isinstance(action, int | np.integer):
             n, first = self._numbers
             if first <= action < first + n:
                 return action
@@ -507,14 +510,7 @@ class Exploration:
         chosen = np.asarray(action)
         if explored.any():
             chosen = np.where(explored, self._exploratory(observations, n, info), chosen)
-        index = chosen.astype(np.int64) - self._first_action
-        if index.min() < 0 or index.max() >= self.n_actions:
-            numbers = self.n_actions, self._first_action
-            raise InvalidInputError(
-                f"action {chosen[are_none(chosen, numbers)][0]} was taken at timestep {t}; actions "
-                f"are {in_words(numbers)}"
-            )
-        return chosen, Taken(index, explored)
+        return chosen, Taken(chosen.astype(np.int64) - self._first_action, explored)
 
     def choose_one(
         self, t: int, observation: Any, action: Any, info: dict[str, Any]
