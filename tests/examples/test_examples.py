@@ -129,7 +129,7 @@ def test_the_better_rank_is_found_from_samples(
     exact = float(printed.split("exactly ")[1].split()[0])
     assert abs(worth.value - exact) < 4 * worth.error
     assert worth.value > 2 * worth.error
-    assert "start at red" in printed
+    assert "start at red or yellow or blue" in printed
 
 
 @pytest.mark.parametrize("example", ["learned_queue"], indirect=True)
