@@ -1,4 +1,4 @@
-"""Action values from state values, and the distances between states that they define.
+"""Discounted values, action values, and the distances between states that these define.
 
 q(s, a) = r(s, a) + Σ_s' p(s'|s, a) v(s'),    d(s, s') = max_a |q(s, a) - q(s', a)|
 """
@@ -9,7 +9,8 @@ import numpy as np
 
 from unichain_gym.arrays import FloatArray
 from unichain_gym.errors import InvalidModelError
-from unichain_gym.interface import OutcomeModel
+from unichain_gym.interface import OutcomeModel, RewardProcess
+from unichain_gym.outcomes import check_discount, require_dense
 
 
 def action_values(mdp: OutcomeModel | None, following: FloatArray) -> FloatArray:
@@ -23,8 +24,44 @@ def action_values(mdp: OutcomeModel | None, following: FloatArray) -> FloatArray
     return np.where(mdp.allowed_actions, mdp.expected_reward + continued, np.nan)
 
 
-def bisimulation_distances(q: FloatArray) -> FloatArray:
-    """Return max_a |q(s, a) - q(s', a)|, shape (S, S)."""
+def discounted_value(chain: RewardProcess, discount: float) -> FloatArray:
+    """Return v = (I - γP)^{-1} r for a discount γ.
+
+    It is the sum of g/(1 - γ) and a part that tends to b, so it is accurate for γ close to 1. With
+    durations, each step is discounted once, for any duration.
+
+    Parameters
+    ----------
+    discount : float
+        γ, in [0, 1).
+
+    Returns
+    -------
+    ndarray, shape (S,)
+    """
+    check_discount(discount, "gain and bias")
+    return chain._limits.discounted(chain.reward, discount)
+
+
+def bisimulation_distance(chain: RewardProcess, discount: float = 0.999) -> FloatArray:
+    """Return the paper's d_π, max_a |q(s, a) - q(s', a)| for discounted action values q.
+
+    Parameters
+    ----------
+    discount : float
+        In [0, 1).
+
+    Returns
+    -------
+    ndarray, shape (S, S)
+
+    Raises
+    ------
+    InvalidModelError
+        If states have different actions.
+    """
+    require_dense("bisimulation_distance", chain.n_states)
+    q = action_values(chain.mdp, discount * chain.discounted_value(discount))
     absent = np.isnan(q)
     if (absent != absent[0]).any():
         state = int(np.argmax((absent != absent[0]).any(axis=1)))

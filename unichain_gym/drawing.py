@@ -145,7 +145,6 @@ def draw_mdp(
 
     Parameters
     ----------
-    mdp : TabularMDP
     path : path-like, optional
         The file to write; its ending (``.png``, ``.pdf``, ``.svg``) is the format.
     values : array_like of float, shape (S,), optional

@@ -31,8 +31,19 @@ from unichain_gym.structure import edges
 RewardKind = Literal["reward", "state_reward"]
 
 
-def asymptotic_variance(chain: RewardProcess, of: RewardKind) -> float:
-    """Return lim Var(Σ_{t<n} R_t)/n; see `MarkovChain.asymptotic_variance`."""
+def asymptotic_variance(chain: RewardProcess, of: RewardKind = "reward") -> float:
+    """Return the asymptotic variance, lim Var(Σ_{t<n} R_t)/n.
+
+    The standard error of a mean reward over n steps is √(variance/n); with durations, over n units
+    of time.
+
+    Parameters
+    ----------
+    of : {"reward", "state_reward"}
+        Use the observed reward, which depends on the action and may depend on the next state, or
+        the expected reward r(s_t). Both agree for a chain made from a matrix.
+    """
+    chain._require_unichain("one variance", "recurrent_classes to look at each class alone")
     check_choice("of", of, get_args(RewardKind))
     mdp, policy, recurrent = chain.mdp, chain.policy, chain.recurrent_states
     stationary = chain.stationary_distribution

@@ -111,7 +111,6 @@ def draw_policy(
 
     Parameters
     ----------
-    mdp : TabularMDP
     rng : numpy.random.Generator or int
         A generator, or a seed for one.
     deterministic : bool
@@ -141,7 +140,6 @@ def check_policy(mdp: OutcomeModel, policy: ArrayLike | OptimalPolicy) -> FloatA
 
     Parameters
     ----------
-    mdp : TabularMDP
     policy : array_like, shape (S,) of int or (S, A) of float, or OptimalPolicy
         An action, by number or name, or a distribution over actions for each state. Rounding
         errors are dropped as in transitions.
@@ -221,7 +219,6 @@ def induce(mdp: OutcomeModel, policy: ArrayLike | OptimalPolicy) -> MarkovChain:
 
     Parameters
     ----------
-    mdp : TabularMDP
     policy : array_like, shape (S,) of int or (S, A) of float, or OptimalPolicy
         As `check_policy` reads it.
 

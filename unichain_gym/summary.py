@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from html import escape
 
 from unichain_gym.arrays import FloatArray, IntArray
+from unichain_gym.interface import RewardProcess
+from unichain_gym.structure import group_sums
 
 _SHOWN = 20
 
@@ -58,6 +60,16 @@ class Classification:
             n = f"{self.transient.size}"
             rows.append(("transient", n, "", "", "", abbreviate(self.transient)))
         return rows
+
+
+def classify(chain: RewardProcess) -> Classification:
+    """Return a summary of classes, periods and gains that prints as a table."""
+    recurrent, p = chain.recurrent_states, chain.stationary_distribution
+    label, n_classes = chain._structure.class_label[recurrent], chain._structure.n_classes
+    gain = chain._limits.class_rate(chain.reward, chain.durations)
+    probability = group_sums(label, p[recurrent], n_classes)
+    states = chain.recurrent_classes, chain.transient_states
+    return Classification(*states, chain.class_periods, gain, probability)
 
 
 def explain_classes(classes: list[IntArray], entered: IntArray, what: str, instead: str) -> str:

@@ -87,7 +87,6 @@ def simulate(chain: RewardProcess, n_steps: int, seed: int | np.random.Generator
 
     Parameters
     ----------
-    chain : MarkovChain
     n_steps : int
         Number of transitions.
     seed : int or numpy.random.Generator
