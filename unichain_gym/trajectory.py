@@ -2,9 +2,9 @@
 
 An outcome of a state is an action, a next state and a reward at once. All paths of k steps from
 each state are tabulated, and bisection of their cumulative probabilities draws one of them: one
-draw for k steps. k is as large as the cost of the tables allows, and 1 if the chain has more outcomes
-than the path has steps. If it has many more, a state is tabulated at its first visit, so that work
-and memory depend on visited states only. (For many paths at once see `unichain_gym.population`.)
+draw for k steps. k is as large as the cost of the tables allows, and 1 if the chain has more
+outcomes than the path has steps. If it has many more, a state is tabulated at its first visit, so
+that work and memory depend on visited states only. (For many paths see `unichain_gym.population`.)
 """
 
 from __future__ import annotations
