@@ -53,9 +53,17 @@ class Limits:
         self.recurrent, self.transient = structure.recurrent, structure.transient
         self.label: IntArray = structure.class_label[self.recurrent]
         self.P_RR = keep_states(P, self.recurrent)
-        self.P_TT = keep_states(P, self.transient)
-        self.P_TR = P[self.transient][:, self.recurrent] if self.transient.size else P[:0]
         self.methods: dict[str, tuple[str, int]] = {}
+
+    @cached_property
+    def P_TT(self) -> sparse.csr_array:
+        """The transitions between transient states."""
+        return keep_states(self.P, self.transient)
+
+    @cached_property
+    def P_TR(self) -> sparse.csr_array:
+        """The transitions from transient to recurrent states."""
+        return self.P[self.transient][:, self.recurrent]
 
     @cached_property
     def ground(self) -> IntArray:
