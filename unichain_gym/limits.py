@@ -220,10 +220,7 @@ class Limits:
 
     @np.errstate(over="ignore", invalid="ignore")  # `finite` finds it
     def potential(
-        self,
-        values: FloatArray,
-        quantity: str = "potential",
-        durations: FloatArray | None = None,
+        self, values: FloatArray, quantity: str = "potential", durations: FloatArray | None = None
     ) -> FloatArray:
         """Return D values, where D = Σ_t (P^t - P*), a Cesàro sum, is the deviation matrix.
 
@@ -336,22 +333,11 @@ class Limits:
 
 @dataclass(frozen=True)
 class SolverEntry:
-    """The method and the accuracy of one quantity.
+    """The method and the accuracy of one quantity, of so many states; 0 iterations if direct.
 
-    Parameters
-    ----------
-    quantity : str
-    n_states : int
-        Number of states in the system.
-    method : str
-        A method of `unichain_gym.linear`.
-    n_iterations : int
-        0 for direct methods.
-    residual : float
-        Largest residual of the equations relative to the largest entry of the solution.
-    error_bound : float
-        Bound of the sum of errors of a distribution, or of the largest error of the bias relative
-        to the largest bias, including rounding of rewards.
+    The residual is relative to the largest entry of the solution. The error bound is of the sum of
+    errors of a distribution, or of the largest error of the bias relative to the largest bias,
+    including rounding of rewards.
     """
 
     quantity: str

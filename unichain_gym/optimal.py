@@ -261,12 +261,7 @@ def find_optimal_policy(
 
 
 def find_worst_policy(
-    mdp: OutcomeModel,
-    criterion: Criterion = "gain",
-    discount: float | None = None,
-    *,
-    tie_tolerance: float | Literal["rounding"] = "rounding",
-    precision: Precision = "auto",
+    mdp: OutcomeModel, criterion: Criterion = "gain", discount: float | None = None, **options: Any
 ) -> OptimalPolicy:
     """Find a policy that is worst in every state: optimal for the rewards with opposite signs.
 
@@ -274,9 +269,8 @@ def find_worst_policy(
 
     Parameters
     ----------
-    criterion, discount, tie_tolerance, precision
+    criterion, discount, **options
         As for the optimal policy, with the same errors.
     """
     opposite = replace(mdp, reward=-mdp.reward)
-    options: Any = {"tie_tolerance": tie_tolerance, "precision": precision}
     return replace(find_optimal_policy(opposite, criterion, discount, **options), mdp=mdp)

@@ -140,13 +140,13 @@ class Scaled(NamedTuple):
         """Return the product."""
         return Scaled.of(self.matrix @ other.matrix, self.exponent + other.exponent)
 
-    def is_within(self, size: Callable[[FloatArray], float], tol: float) -> bool:
+    def is_within(self, size: Callable[[FloatArray], Any], tol: float) -> bool:
         """Whether a size, such as a norm, is at most tol."""
         mantissa, exponent = math.frexp(tol)
         distance = exponent - self.exponent
         if abs(distance) > 1_000:
             return distance > 0 or not self.matrix.any()
-        return size(self.matrix) <= math.ldexp(mantissa, distance)
+        return bool(size(self.matrix) <= math.ldexp(mantissa, distance))
 
 
 def first_time(
@@ -361,11 +361,6 @@ def check_tolerance(tol: float) -> None:
         raise InvalidArgumentError(f"tol must be positive; got {tol!r}")
 
 
-def frobenius(M: FloatArray) -> float:
-    """Return the root of the sum of all squares."""
-    return float(np.linalg.norm(M))
-
-
 def max_absorption_time(chain: RewardProcess, tol: float = 1e-8) -> int:
     """Return the first t with ‖P_TT^t‖_F ≤ tol, the paper's definition; 0 if T is empty.
 
@@ -393,17 +388,17 @@ def max_absorption_time(chain: RewardProcess, tol: float = 1e-8) -> int:
     # the first t with ‖a_t‖₂ ≤ √n tol. For small matrices it takes many timesteps at once.
     root = math.sqrt(n)
     backward = sparse.csr_array(P_TT.T)
-    t = first_time(backward, np.ones((1, n)), lambda a: frobenius(a) / root, tol)
+    t = first_time(backward, np.ones((1, n)), lambda a: float(np.linalg.norm(a)) / root, tol)
     power, step = Scaled.of(np.eye(n)), Scaled.of(P_TT.toarray())
     for bit in f"{t:b}":
         power = power.times(power)
         if bit == "1":
             power = power.times(step)
     if n > DOUBLING_STATES:
-        while not power.is_within(frobenius, tol):
+        while not power.is_within(np.linalg.norm, tol):
             power, t = Scaled.of(power.matrix @ P_TT, power.exponent), t + 1
         return t
-    if power.is_within(frobenius, tol):
+    if power.is_within(np.linalg.norm, tol):
         return t
     ahead = np.empty((max(1, 2**20 // n**2), n, n))  # P, P^2, …, by doubling
     ahead[0], k = P_TT.toarray(), 1
