@@ -24,8 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 
-from unichain_gym import hitting, horizon, moments, restriction, spectrum, stepwise
-from unichain_gym.action_values import action_values, bisimulation_distance, discounted_value
+from unichain_gym import hitting, horizon, restriction, rewards, spectrum, stepwise
 from unichain_gym.arrays import FloatArray, IntArray
 from unichain_gym.drawing import draw_chain
 from unichain_gym.elimination import finite
@@ -324,8 +323,8 @@ class MarkovChain:
         With durations, g(s') is multiplied by the time of the step.
         """
         if self.mdp is not None and self.mdp.durations is not None:
-            return read_only(action_values(self.mdp, self.bias) - self._action_charge)
-        return read_only(action_values(self.mdp, self.bias - self.gain_vector))
+            return read_only(rewards.action_values(self.mdp, self.bias) - self._action_charge)
+        return read_only(rewards.action_values(self.mdp, self.bias - self.gain_vector))
 
     @cached_property
     def variance(self) -> float:
@@ -404,9 +403,9 @@ class MarkovChain:
 
     # Functions whose first argument is the chain.
     reachable = restriction.reachable_chain
-    asymptotic_variance = moments.asymptotic_variance
-    discounted_value = discounted_value
-    bisimulation_distance = bisimulation_distance
+    asymptotic_variance = rewards.asymptotic_variance
+    discounted_value = rewards.discounted_value
+    bisimulation_distance = rewards.bisimulation_distance
     classify = classify
     hitting_time = hitting.hitting_time
     hitting_reward = hitting.hitting_reward

@@ -267,17 +267,12 @@ class Limits:
         U, G = self.ungrounded, self.ground
         if not U.size:
             return x, c[G] * (1.0 - discount)
-        solver, tau = self.recurrent_solver, np.ones(c.shape[0])
-        if durations is not None:
-            tau = durations[self.recurrent]
-            z = self._until_ground(solver, tau)
-        elif discount == 1.0:
-            z = self._time_to_ground
-        else:
+        tau = np.ones(c.shape[0]) if durations is None else durations[self.recurrent]
+        solver = self.recurrent_solver
+        if discount < 1.0:
             exit_rate = (1.0 - discount) + discount * self._to_ground
             solver = find_solver(discount * keep_states(self.P_RR, U), exit_rate)
-            z = self._until_ground(solver, tau)
-        u = self._until_ground(solver, c)
+        z, u = self._until_ground(solver, tau), self._until_ground(solver, c)
         returns = tau[G] + discount * (self._from_ground @ z)
         off = ((c[G] + discount * (self._from_ground @ u)).T / returns).T
         x[self.recurrent] = u - (off[self.label].T * z).T
@@ -289,11 +284,6 @@ class Limits:
         x = np.zeros_like(c)
         x[self.ungrounded] = solver.solve(c[self.ungrounded])
         return x
-
-    @cached_property
-    def _time_to_ground(self) -> FloatArray:
-        """Expected steps until a ground is entered."""
-        return self._until_ground(self.recurrent_solver, np.ones(self.recurrent.size))
 
     def left_potential(self, start: FloatArray) -> FloatArray:
         """Return start D, shape (S,): the y with y (I - P) = start (I - P*) and y P* = 0."""

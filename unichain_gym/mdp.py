@@ -399,13 +399,7 @@ class TabularMDP:
         return cls(**read_archive(path), drop_below=0.0)
 
     def policies(self) -> DeterministicPolicies:
-        """Return all deterministic policies in lexicographic order.
-
-        Returns
-        -------
-        DeterministicPolicies
-            A lazy sequence of (S,) arrays.
-        """
+        """Return all deterministic policies in lexicographic order, computed on demand."""
         return DeterministicPolicies(self.allowed_actions)
 
     def is_unichain(self) -> bool | None:

@@ -62,16 +62,13 @@ def reachable_chain(chain: RewardProcess, from_: ArrayLike | None = None) -> Rew
 def reachable_mdp(mdp: OutcomeModel, from_: ArrayLike | None = None) -> OutcomeModel:
     """Return the MDP restricted to the states that some policy can reach.
 
+    Its `state_names` are the names or numbers of the states in this MDP.
+
     Parameters
     ----------
     from_ : states, optional
         The new initial distribution is uniform over these states, by number, name or mask. By
         default the MDP keeps its own.
-
-    Returns
-    -------
-    TabularMDP
-        Its `state_names` are the names or numbers of the states in this MDP.
     """
     graph = outcome_graph(mdp.next_state, mdp.probability > 0.0)
     states, start = reach(graph, mdp.initial_distribution, from_, mdp.state_names)
