@@ -25,11 +25,10 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 
 from unichain_gym import hitting, horizon, restriction, rewards, spectrum, stepwise
-from unichain_gym.arrays import FloatArray, IntArray
 from unichain_gym.drawing import draw_chain
 from unichain_gym.elimination import finite
 from unichain_gym.errors import InvalidModelError, MulticlassError
-from unichain_gym.interface import OutcomeModel
+from unichain_gym.interface import FloatArray, IntArray, OutcomeModel
 from unichain_gym.labels import read_state
 from unichain_gym.limits import Limits, SolverReport, report_solution
 from unichain_gym.models import read_chain, read_durations

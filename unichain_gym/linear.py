@@ -49,7 +49,6 @@ from scipy.linalg import lu_factor, lu_solve
 from scipy.sparse.csgraph import connected_components, reverse_cuthill_mckee
 from scipy.sparse.linalg import bicgstab, splu
 
-from unichain_gym.arrays import FloatArray, IntArray
 from unichain_gym.elimination import (
     MAX_CORE,
     MAX_ENTRIES,
@@ -63,6 +62,7 @@ from unichain_gym.elimination import (
     finite,
 )
 from unichain_gym.errors import ConvergenceError
+from unichain_gym.interface import FloatArray, IntArray
 from unichain_gym.rounding import EPSILON
 from unichain_gym.structure import divide_rows, edges, grounded_matrix, off_diagonal, row_sums
 

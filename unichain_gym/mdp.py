@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from unichain_gym.arrays import BoolArray, FloatArray, IntArray
 from unichain_gym.builders import (
     Outcomes,
     dense_arrays,
@@ -30,6 +29,7 @@ from unichain_gym.drawing import draw_mdp
 from unichain_gym.errors import InvalidArgumentError
 from unichain_gym.hitting import find_diameter
 from unichain_gym.horizon import HorizonPolicy, find_horizon_policy
+from unichain_gym.interface import BoolArray, FloatArray, IntArray
 from unichain_gym.labels import agree_on_names, find_labels
 from unichain_gym.models import read_distribution, read_table
 from unichain_gym.optimal import Criterion, OptimalPolicy, find_optimal_policy, find_worst_policy

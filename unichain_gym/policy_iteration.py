@@ -54,8 +54,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from unichain_gym.arrays import BoolArray, FloatArray, IntArray
 from unichain_gym.elimination import ObjectFactors, finite
+from unichain_gym.interface import BoolArray, FloatArray, IntArray
 from unichain_gym.linear import find_method, find_solver
 from unichain_gym.pairs import Pairs, read_fractions
 from unichain_gym.rounding import EPSILON

@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from unichain_gym.arrays import FloatArray, IntArray
 from unichain_gym.conventions import check_mdp, refuse_unknown
 from unichain_gym.cores import CORES
 from unichain_gym.errors import InvalidMnemonicError, InvalidModelError, ModelTooLargeError
+from unichain_gym.interface import FloatArray, IntArray
 from unichain_gym.mdp import TabularMDP
 from unichain_gym.outcomes import read_array, read_reals, require_integers
 

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from unichain_gym.arrays import FloatArray, IntArray
-from unichain_gym.interface import RewardProcess
+from unichain_gym.interface import FloatArray, IntArray, RewardProcess
 from unichain_gym.structure import group_sums
 
 _SHOWN = 20

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 
-from unichain_gym.arrays import BoolArray, FloatArray
 from unichain_gym.builders import Outcomes, require_outcomes
 from unichain_gym.errors import InvalidArgumentError, InvalidModelError, warn_caller
+from unichain_gym.interface import BoolArray, FloatArray
 from unichain_gym.models import read_distribution
 from unichain_gym.outcomes import check_choice, read_floats, read_integers, read_reals
 from unichain_gym.rounding import in_double
