@@ -141,8 +141,7 @@ class MarkovChain:
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(
-            f"{name!r} of a chain cannot be set. Make another, by MarkovChain(...) or "
-            "mdp.induce(policy)"
+            f"{name!r} of a chain cannot be set: make another by mdp.induce(policy)"
         )
 
     def __delattr__(self, name: str) -> None:
@@ -213,10 +212,6 @@ class MarkovChain:
         ----------
         state : int or str
             Its number or name.
-
-        Returns
-        -------
-        int or None
         """
         label = int(self._structure.class_label[read_state(state, self.n_states, self.state_names)])
         return None if label < 0 else label
@@ -300,15 +295,11 @@ class MarkovChain:
         return read_only(self._limits.potential(self.reward, "bias"))
 
     def relative_value(self, reference: int | str) -> FloatArray:
-        """Return the bias of each state less the bias of a reference state.
+        """Return the bias of each state less the bias of a reference state, shape (S,).
 
         Parameters
         ----------
         reference : int or str
-
-        Returns
-        -------
-        ndarray, shape (S,)
         """
         self._require_unichain("relative values", "bias and gain_vector")
         state = read_state(reference, self.n_states, self.state_names)
@@ -355,13 +346,7 @@ class MarkovChain:
         return float(self.deviation_matrix.diagonal()[self.recurrent_states].sum())
 
     def absorption_probabilities(self) -> FloatArray:
-        """Return the probability of ending in each class.
-
-        Returns
-        -------
-        ndarray, shape (S, n_classes)
-            In the order of `recurrent_classes`.
-        """
+        """Return the probabilities of ending in the `recurrent_classes`, shape (S, n_classes)."""
         return self._limits.absorption()
 
     @cached_property

@@ -156,12 +156,7 @@ class TabularEnv(gym.Env[Any, Any]):
         return render_state(self.mdp, self.render_mode, self._state, *last)
 
     def get_state(self) -> dict[str, Any]:
-        """Return a snapshot: state, timestep and generator.
-
-        Returns
-        -------
-        dict
-        """
+        """Return a snapshot: state, timestep and generator."""
         last = {"last_action": self._last_action, "last_reward": self._last_reward}
         generator = self.np_random.bit_generator.state
         return {"state": self._state, "timestep": self._timestep, **last, "generator": generator}

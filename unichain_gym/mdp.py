@@ -229,15 +229,12 @@ class TabularMDP:
         discount : float, optional
             In [0, 1) for criterion "discounted", in [0, 1] for a horizon.
         horizon : int, optional
-            Maximize the total reward over this number of steps, instead of a criterion.
+            Maximize the total reward over this number of steps, instead of a criterion: the result
+            is a `HorizonPolicy`.
         terminal : array_like, shape (S,), optional
             The value of ending in a state after the horizon; 0 by default.
         **options
             As in `unichain_gym.optimal.find_optimal_policy`, for a criterion.
-
-        Returns
-        -------
-        OptimalPolicy, or HorizonPolicy for a horizon
 
         Raises
         ------
@@ -405,10 +402,7 @@ class TabularMDP:
     def is_unichain(self) -> bool | None:
         """Whether every deterministic policy induces exactly one recurrent class.
 
-        Returns
-        -------
-        bool or None
-            None if a few seconds do not decide it: the problem is NP-hard (Tsitsiklis, 2007, Oper.
-            Res. Lett. 35).
+        None if a few seconds do not decide it: the problem is NP-hard (Tsitsiklis, 2007, Oper. Res.
+        Lett. 35).
         """
         return is_unichain(self.next_state, self.probability > 0.0)
