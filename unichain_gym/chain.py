@@ -140,9 +140,7 @@ class MarkovChain:
                     )
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(
-            f"{name!r} of a chain cannot be set: make another by mdp.induce(policy)"
-        )
+        raise AttributeError(f"{name!r} of a chain cannot be set. Make another, by mdp.induce(...)")
 
     def __delattr__(self, name: str) -> None:
         raise AttributeError(f"{name!r} of a chain cannot be deleted")

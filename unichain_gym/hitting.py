@@ -112,9 +112,9 @@ def hitting_time(
     [0.0, 2.0, 2.0, 0.0]
     """
     if not given_hit:
-        time_or_steps = chain.durations if in_time else None
-        steps = np.ones(chain.n_states) if time_or_steps is None else time_or_steps
-        return _until_hit(chain, target)[0](steps, np.inf)
+        durations = chain.durations if in_time else None
+        added = np.ones(chain.n_states) if durations is None else durations
+        return _until_hit(chain, target)[0](added, np.inf)
     if in_time:
         raise InvalidArgumentError(
             "given_hit=True counts steps: how long they take may depend on whether the "

@@ -250,15 +250,14 @@ class CertifiedSolver:
             return None
         x, n = self._method.solve(c, transposed)
         if self._bound(c, x, transposed) > self._max_error:
-            correction, m = self._method.solve(c - self._as(transposed) @ x, transposed)
+            correction, m = self._method.solve(
+                c - (self._matrix.T if transposed else self._matrix) @ x, transposed
+            )
             x, n = x + correction, n + m
             if not self._bound(c, x, transposed) <= self._max_error:
                 return None
         self._n_iterations = n
         return x
-
-    def _as(self, transposed: bool) -> Any:
-        return self._matrix.T if transposed else self._matrix
 
     def _hand_over(self) -> Solver:
         if not self._successor:
@@ -272,7 +271,7 @@ class CertifiedSolver:
 
     def _bound(self, c: FloatArray, x: FloatArray, transposed: bool) -> float:
         """Bound the error by |c - A x| plus the rounding of this residual."""
-        A, size = self._as(transposed), np.abs(x)
+        A, size = self._matrix.T if transposed else self._matrix, np.abs(x)
         # |A| |x|, since the diagonal is 1 and the rest is not positive
         terms = np.abs(c) + 2.0 * size - A @ size
         residual = np.abs(c - A @ x)

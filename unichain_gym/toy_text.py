@@ -181,9 +181,8 @@ def _check_steps(
                 raise InvalidModelError(
                     f"the table does not hold what the environment does: action {action} in state "
                     f"{state} led to state {following} with reward {reward} and terminated "
-                    f"{terminated}, and the "
-                    f"table lists {table[state][action]}. Pass env.unwrapped if a wrapper changes "
-                    "it"
+                    f"{terminated}, and the table lists {table[state][action]}. Pass "
+                    "env.unwrapped if a wrapper changes it"
                 )
             state, ended = following, terminated or truncated
         is_first = ended
