@@ -20,8 +20,9 @@ from pathlib import Path
 
 from benchmark import evaluator, model, optimal, processes, stepping
 from benchmark.timing import Row, Setting, Skipped
-from lstd_agent.commands.outputs import check_writable, write_files
+from lstd_agent.commands.outputs import check_writable
 from lstd_agent.commands.running import add_quiet_argument, at_least, new_parser, run
+from lstd_agent.packing import write_files
 from lstd_agent.progress import progress_bar
 from lstd_agent.results import installed_version, provenance
 

@@ -22,12 +22,10 @@ from lstd_agent.figure_style import (
 from lstd_agent.problems import ENVIRONMENTS, RHOS
 from lstd_agent.results import Row
 from study import tables
-from study.complexity import BACKUPS, WANTED
+from study.complexity import BACKUPS, WANTED, Curves
 from study.control import METHODS
-from study.estimators import BASELINES, OURS
-from study.exact_systems import SCHEMES
-from study.references import COMBINATIONS
-from study.rule import Curves
+from study.exact import SCHEMES
+from study.sampled import BASELINES, COMBINATIONS, OURS
 from study.sampling import PANELS
 from study.sampling import SCHEMES as SAMPLED_SCHEMES
 from study.tables import METRICS

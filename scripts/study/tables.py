@@ -15,9 +15,8 @@ from lstd_agent.problems import ENVIRONMENTS, RHOS
 from lstd_agent.results import Row
 from lstd_agent.scoring import markdown
 from study.control import CONTROL_ENVIRONMENTS, EQUAL, METHODS
-from study.estimators import CERTAINTY, DEFAULTS, ESTIMATORS, OURS
-from study.exact_systems import SCHEMES
-from study.references import COMBINATIONS
+from study.exact import SCHEMES
+from study.sampled import CERTAINTY, COMBINATIONS, DEFAULTS, ESTIMATORS, OURS
 
 METRICS = {"total_repb": "ε_PB (total repb)", "total_rems": "ε_MS (total rems)"}
 LINE = ["scheme", "env", "rho"]
