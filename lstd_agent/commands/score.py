@@ -22,8 +22,7 @@ from lstd_agent.environments import import_here
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.problems import ENVIRONMENTS, RHOS
 from lstd_agent.results import open_executor, provenance
-from lstd_agent.scored_methods import BUILT_IN, Method
-from lstd_agent.scoring import MEASURES, Scores, ScoringError, score
+from lstd_agent.scoring import BUILT_IN, MEASURES, Method, Scores, ScoringError, score
 
 _EXAMPLE = """examples:
   unichain score my_package:my_method --envs h6 c10 --seeds 5
