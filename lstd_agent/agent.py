@@ -594,8 +594,8 @@ class SeminormLSTDAgent:
 
         The neighbourhood that predicts must have samples of the observation. Weights that the
         samples leave open, in this and later neighbourhoods, must hardly change the value. With
-        ``backup="model"`` the state must lead to the main reference state. For arguments see
-        `SeminormLSTDAgent.predict`.
+        ``backup="model"`` the state must lead to the main reference state. For arguments,
+        see `SeminormLSTDAgent.predict`.
         """
         return self._last_fit.determined(observations, t)
 
@@ -604,8 +604,8 @@ class SeminormLSTDAgent:
 
         They include the errors of the offset and of an estimated gain, not the choice of anchors
         and reference states. They are infinite where the samples do not determine the value, or
-        would not without one of the batches. At least two batches are needed. For arguments see
-        `SeminormLSTDAgent.predict`.
+        would not without one of the batches. At least two batches are needed. For arguments,
+        see `SeminormLSTDAgent.predict`.
         """
         return self._last_fit.standard_errors(observations, t)
 
@@ -707,8 +707,8 @@ class SeminormLSTDAgent:
     def action_coverage(self, observations: Any) -> FloatArray:
         """Return the number of transitions with each action, shape (m, A) or (A,).
 
-        For vectors it is an effective number in the default features of pairs. For arguments see
-        `SeminormLSTDAgent.action_values`.
+        For vectors it is an effective number in the default features of pairs. For arguments,
+        see `SeminormLSTDAgent.action_values`.
         """
         return self._evidence().coverage(observations)
 

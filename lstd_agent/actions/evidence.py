@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import ArrayLike
 
-from lstd_agent.actions.chain_values import OPEN, ActionValues, PolicyChain
+from lstd_agent.actions.chain_values import ActionValues, PolicyChain, one_step_ahead
 from lstd_agent.actions.pair_equations import (
     N_SETTLED,
     NO_ACTIONS,
@@ -255,15 +255,11 @@ class CountedEvidence(ActionEvidence):
 
     def _ahead(self, states: IntArray, value: SuccessorValues, gain: float) -> FloatArray:
         """Return r - g τ + E v(s'), shape (n, A), with given values of successors."""
-        counts, n = self._counts, self.trials.encoding.n
+        n, n_states = self.trials.encoding.n, self.trials.encoding.n_states
         v, told = value(np.arange(n))
-        n_ends = self.trials.encoding.n_states - n
-        v, told = np.append(v, [0.0] * n_ends), np.append(told, [True] * n_ends)
-        P, rewards = counts.transition_matrix, counts.mean_rewards
-        share = (P @ told.astype(np.float64)).reshape(rewards.shape)
-        mean = (P @ np.where(told, v, 0.0)).reshape(rewards.shape)
-        q = rewards - gain * counts.mean_durations + mean / np.where(share > 0.0, share, 1.0)
-        return np.where((counts.n_samples > 0) & (share >= 1.0 - OPEN), q, np.nan)[states]
+        v, told = np.append(v, [0.0] * (n_states - n)), np.append(told, [1.0] * (n_states - n))
+        counts, v = self._counts, np.where(told, v, 0.0)
+        return one_step_ahead(counts, counts.transition_matrix, v, told, gain)[states]
 
     def _parts(self) -> dict[int, ActionCounts]:
         """Return the counts of batches with known actions, by number."""
