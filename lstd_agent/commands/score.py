@@ -51,8 +51,8 @@ def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
         "--against", nargs="*", choices=BUILT_IN, default=list(BUILT_IN), metavar="NAME",
         help=f"score these of ours as well, among {', '.join(BUILT_IN)} (all)",
     )  # fmt: skip
-    add("--json", action="store_true", help="print one JSON document instead of tables")
-    running.add_run_arguments(parser, "results/score", 5)
+    told = {"printed": "tables", "out": "results/score", "seeds": 5}
+    running.add_arguments(parser, "--json", *running.RUN, **told)
     args = running.read_arguments(parser, argv, prog or "score")
     return running.run(lambda: conduct(args))
 

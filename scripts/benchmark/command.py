@@ -21,7 +21,7 @@ from pathlib import Path
 from benchmark import evaluator, model, optimal, processes, stepping
 from benchmark.timing import Row, Setting, Skipped
 from lstd_agent.commands.outputs import check_writable
-from lstd_agent.commands.running import add_quiet_argument, at_least, new_parser, run
+from lstd_agent.commands.running import add_arguments, at_least, new_parser, run
 from lstd_agent.packing import write_files
 from lstd_agent.progress import progress_bar
 from lstd_agent.results import installed_version, provenance
@@ -85,7 +85,7 @@ def command_line(prog: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--repeats", type=at_least(1), default=5, help="measurements of a row (5)")
     told = "where to write the figures (benchmark.json)"
     parser.add_argument("--json", type=Path, default=Path("benchmark.json"), help=told)
-    add_quiet_argument(parser)
+    add_arguments(parser, "--quiet")
     parser.add_argument("--probe", nargs="+", help=argparse.SUPPRESS)
     return parser
 

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from lstd_agent.commands.outputs import check_writable, rows_kept
-from lstd_agent.commands.running import add_quiet_argument, add_size_arguments, new_parser, run
+from lstd_agent.commands.running import add_arguments, new_parser, run
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.figure_style import new_figure, picture
 from lstd_agent.packing import write_files
@@ -220,9 +220,7 @@ def _cell(ours: float, paper: float) -> str:
 def main(root: Path, argv: Sequence[str] | None = None) -> int:
     """Run the studies, draw the pictures and write the pages; return the exit status."""
     parser = new_parser(None, UPDATE)
-    add_size_arguments(parser)
-    parser.add_argument("--out", type=Path, default=root / "results", help="folder of raw rows")
-    add_quiet_argument(parser)
+    add_arguments(parser, "--seeds", "--workers", "--quiet", "--out", out=root / "results")
     args = parser.parse_args(argv)
     return run(lambda: update(root, args))
 

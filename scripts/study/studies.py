@@ -11,7 +11,8 @@ from typing import Any, get_args
 from lstd_agent.commands.outputs import put_results, rows_kept
 from lstd_agent.commands.running import (
     MOST_TRIALS,
-    add_run_arguments,
+    RUN,
+    add_arguments,
     at_least,
     new_parser,
     read_arguments,
@@ -258,7 +259,7 @@ def main(name: str, argv: Sequence[str] | None = None) -> int:
     )
     for flag, keywords in command.arguments.items():
         parser.add_argument(flag, **keywords)
-    add_run_arguments(parser, f"results/{name}", command.n_seeds)
+    add_arguments(parser, *RUN, out=f"results/{name}", seeds=command.n_seeds)
     args = read_arguments(parser, argv, f"study {name}")
     return run(lambda: conduct(command, args))
 
