@@ -65,58 +65,58 @@ class SeminormLSTDAgent:
     Parameters
     ----------
     features : array_like, builder, callable or transformer
-    State features; see `lstd_agent.features.tables` and `lstd_agent.features.vectors`.
+        State features; see `lstd_agent.features.tables` and `lstd_agent.features.vectors`.
     n_anchors : int, None or "auto"
-    Largest number of neighbourhoods; None is one for each timestep. ``"auto"`` fits 1, 2, 4
-    and 8, and takes the fewest that predict held-out trials as well as any.
+        Largest number of neighbourhoods; None is one for each timestep. ``"auto"`` fits 1, 2, 4
+        and 8, and takes the fewest that predict held-out trials as well as any.
     anchors : array_like of int, optional
-    The anchors themselves, instead of a search.
+        The anchors themselves, instead of a search.
     search : {"exact", "doubling"}
-    As close to the wanted number as possible, with anchors in the first half of the timesteps;
-    or the paper's search, which may find fewer (`lstd_agent.system.neighborhoods`).
+        As close to the wanted number as possible, with anchors in the first half of the timesteps;
+        or the paper's search, which may find fewer (`lstd_agent.system.neighborhoods`).
     distance : {"mmd", "tv", "ot"}, MMD or callable
-    Distance between the state distributions (S,) of two timesteps. Vectors need the linear MMD,
-    by default with ``width="median"``. Counts without stored trials use the total variation
-    instead of ``"mmd"``, and `summary` says so.
+        Distance between the state distributions (S,) of two timesteps. Vectors need the linear MMD,
+        by default with ``width="median"``. Counts without stored trials use the total variation
+        instead of ``"mmd"``, and `summary` says so.
     calibration : {"linked", "references"}
-    How neighbourhoods are linked: backwards in time, or by reference states as in the paper.
+        How neighbourhoods are linked: backwards in time, or by reference states as in the paper.
     reference : {"occupancy", "most_common"}
-    Rule for reference states; ``"most_common"`` is the paper's.
+        Rule for reference states; ``"most_common"`` is the paper's.
     tail : {"window", "settled"}
-    With ``calibration="references"``: fit the last neighbourhood to all its timesteps, or to
-    their second half.
+        With ``calibration="references"``: fit the last neighbourhood to all its timesteps, or to
+        their second half.
     backup : {"auto", "one_step", "model"}, MultiStep or LambdaReturn
-    How far targets run before they bootstrap. ``"auto"`` takes the backup that predicts
-    held-out trials best (`lstd_agent.system.selection`); with reference states, one step.
-    ``"model"`` assumes that Discrete observations are Markov states.
+        How far targets run before they bootstrap. ``"auto"`` takes the backup that predicts
+        held-out trials best (`lstd_agent.system.selection`); with reference states, one step.
+        ``"model"`` assumes that Discrete observations are Markov states.
     gain : float or None
-    Reward per timestep, or per unit of time where steps have durations. None estimates it from
-    the second half of all timesteps.
+        Reward per timestep, or per unit of time where steps have durations. None estimates it from
+        the second half of all timesteps.
     on_termination : {"raise", "absorb"}
-    A trial that terminates is an error, or stays without reward in a terminal state whose
-    features and value are 0.
+        A trial that terminates is an error, or stays without reward in a terminal state whose
+        features and value are 0.
     rcond : float
-    Relative cutoff of the pseudoinverses. With Discrete observations, values from 1e-12 to 1e-8
-    give the same result, unless a neighbourhood's ``condition`` approaches 1/rcond: then use
-    fewer features or wider neighbourhoods.
+        Relative cutoff of the pseudoinverses. With Discrete observations, values from 1e-12 to 1e-8
+        give the same result, unless a neighbourhood's ``condition`` approaches 1/rcond: then use
+        fewer features or wider neighbourhoods.
     n_stored_trials : int
-    How many counted trials to keep whole, for the MMD and for returns of starts. The choice
-    does not depend on the order of trials.
+        How many counted trials to keep whole, for the MMD and for returns of starts. The choice
+        does not depend on the order of trials.
     n_batches : int
-    Number of batches of trials for `standard_errors`: 1 (no errors) or at least 10; 2 to 9 mean
-    10. Each batch costs memory, and one more fit.
+        Number of batches of trials for `standard_errors`: 1 (no errors) or at least 10; 2 to 9 mean
+        10. Each batch costs memory, and one more fit.
     observations : {"auto", "counted", "vectors"}
-    ``"auto"`` counts observations of finite spaces (Discrete, or of at most 10,000 elements),
-    and keeps all others as vectors.
+        ``"auto"`` counts observations of finite spaces (Discrete, or of at most 10,000 elements),
+        and keeps all others as vectors.
     max_bytes : int
-    Memory for trials of vectors; further trials are held in temporary files.
+        Memory for trials of vectors; further trials are held in temporary files.
     standardize : bool
-    Shorthand for ``Standardized(features)``.
+        Shorthand for ``Standardized(features)``.
 
     Attributes
     ----------
     collector : TrialStore
-    The trials, and how their observations are encoded.
+        The trials, and how their observations are encoded.
 
     Notes
     -----

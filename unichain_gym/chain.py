@@ -259,7 +259,8 @@ class MarkovChain:
         gain = self._limits.class_rate(self.reward, self.durations)
         probability = group_sums(label, p[recurrent], self._structure.n_classes)
         states = self.recurrent_classes, self.transient_states
-        return Classification(*states, self.class_periods, gain, probability)
+        names = self.state_names
+        return Classification(*states, self.class_periods, gain, probability, names)
 
     @property
     def solver_report(self) -> SolverReport:
@@ -586,4 +587,5 @@ class MarkovChain:
     def _require_unichain(self, what: str, instead: str) -> None:
         if not self.is_unichain:
             entered = self._structure.classes_among(self._reached)
-            raise MulticlassError(explain_classes(self.recurrent_classes, entered, what, instead))
+            told = self.recurrent_classes, entered, self.state_names, what, instead
+            raise MulticlassError(explain_classes(*told))

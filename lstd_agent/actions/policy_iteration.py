@@ -67,46 +67,46 @@ class PolicyIteration:
     Parameters
     ----------
     env : Env, VectorEnv, str or callable
-    A continuing task with Discrete actions; an id, or a function that makes an environment.
-    ``info["action_mask"]`` may give the available actions, and ``info["duration"]`` the time of
-    a step; the gain is then per unit of time.
+        A continuing task with Discrete actions; an id, or a function that makes an environment.
+        ``info["action_mask"]`` may give the available actions, and ``info["duration"]`` the time of
+        a step; the gain is then per unit of time.
     t_max : int
-    The last timestep of a trial, well beyond the time that the task takes to settle.
+        The last timestep of a trial, well beyond the time that the task takes to settle.
     n_trials : int
-    Trials of an iteration.
+        Trials of an iteration.
     explore : int, float or callable
-    See `SeminormLSTDAgent.collect`.
+        See `SeminormLSTDAgent.collect`.
     features : Features, optional
-    For vector observations; counted ones need none.
+        For vector observations; counted ones need none.
     pair_features : callable, optional
-    Maps vectors (n, k) and actions (n,) from 0 to features of pairs (n, d). By default
-    ``features`` and a constant, separately for each action.
+        Maps vectors (n, k) and actions (n,) from 0 to features of pairs (n, d). By default
+        ``features`` and a constant, separately for each action.
     n_errors : float
-    The advantage of an action must exceed this many standard errors of the mean of r - g τ +
-    v(s') over the transitions of the two actions. With 0 the best action by all samples is
-    taken, and chance may keep changing equally good actions.
+        The advantage of an action must exceed this many standard errors of the mean of r - g τ +
+        v(s') over the transitions of the two actions. With 0 the best action by all samples is
+        taken, and chance may keep changing equally good actions.
     policy : array_like, optional
-    Actions (S,) of Discrete observations for the first iteration. By default that iteration
-    takes all actions uniformly, at all timesteps.
+        Actions (S,) of Discrete observations for the first iteration. By default that iteration
+        takes all actions uniformly, at all timesteps.
     on_termination, observations : str
-    See `SeminormLSTDAgent`.
+        See `SeminormLSTDAgent`.
     seed : int, optional
-    The same seed and environment give the same search, interrupted or not.
+        The same seed and environment give the same search, interrupted or not.
 
     Attributes
     ----------
     iterations : list of Iteration
-    The record.
+        The record.
     converged : bool
-    Whether the last iteration changed nothing (for vectors: at most 10 of 1000 observations).
-    The policy need not be optimal: see ``undecided``.
+        Whether the last iteration changed nothing (for vectors: at most 10 of 1000 observations).
+        The policy need not be optimal: see ``undecided``.
     undecided : list of Undecided
-    The actions that are not worse than the current policy's by 3 standard errors, including
-    errors of successors' values: equally good actions, and actions that were tried too rarely
-    or never, or do not exist. For vectors, at up to 1000 visited observations. Run `iterate` to
-    decide more of them.
+        The actions that are not worse than the current policy's by 3 standard errors, including
+        errors of successors' values: equally good actions, and actions that were tried too rarely
+        or never, or do not exist. For vectors, at up to 1000 visited observations. Run `iterate` to
+        decide more of them.
     policy_ : ndarray or callable
-    The best policy so far.
+        The best policy so far.
 
     Notes
     -----

@@ -58,21 +58,28 @@ class Iteration:
     Attributes
     ----------
     number : int
-    From 0.
+        From 0.
     n_trials, n_steps : int
-    Trials and timesteps so far.
+        Trials and timesteps so far.
     gain : float
-    The policy's, by all samples.
+        The policy's, by all samples.
     start_value : float
-    The mean bias of the start: its value minus the value of the long run. NaN if not
-    determined.
+        The mean bias of the start: its value minus the value of the long run. NaN if not
+        determined.
     tail_reward, tail_error : float
-    Mean reward of the second half of this iteration's trials, which are the policy's own, and
-    its standard error.
+        Mean reward of the second half of this iteration's trials, which are the policy's own, and
+        its standard error.
     reward, reward_error : float
-    Mean reward over all timesteps of this iteration's trials, exploratory actions included.
+        Mean reward over all timesteps of this iteration's trials, exploratory actions included.
     n_changes : int
-    Number of states in which another action is better; with vectors, of 1000 observations.
+        Number of states in which another action is better; with vectors, of 1000 observations.
+
+    Examples
+    --------
+    >>> from lstd_agent import PolicyIteration
+    >>> first = PolicyIteration("unichain_gym:Unichain-h6-v0", t_max=50, n_trials=100).iterate()
+    >>> first.number, first.n_trials, first.n_steps
+    (0, 100, 5100)
     """
 
     number: int
