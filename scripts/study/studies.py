@@ -81,15 +81,13 @@ def _check_exact(args: argparse.Namespace) -> None:
 def _present_exact(rows: list[Row]) -> tuple[Contents, str]:
     cells = tables.mean_cells(rows)
     ratios = tables.log_ratios(cells, tables.paper_cells())
-    comparison = tables.markdown_agreement(ratios)
-    report = markdown_claims(exact_claims(rows))
-    contents = {
+    comparison, report = tables.markdown_agreement(ratios), markdown_claims(exact_claims(rows))
+    contents: Contents = {"comparison.md": comparison, "claims.md": report}
+    contents |= {
         "tables.md": tables.markdown_tables(cells),
         "tables.tex": tables.latex_tables(cells),
-        "comparison.md": comparison,
-        "claims.md": report,
-        "comparison.png": figures.ratio_heat_map(ratios),
     }
+    contents["comparison.png"] = figures.ratio_heat_map(ratios)
     return contents, f"{comparison}\n{report}"
 
 
@@ -107,21 +105,18 @@ def _present_sampling(rows: list[Row]) -> tuple[Contents, str]:
 
 
 def _present_estimators(rows: list[Row]) -> tuple[Contents, str]:
-    contents: Contents = {
-        "comparison.md": tables.markdown_estimators(rows),
-        "comparison.png": figures.estimator_multiples(rows),
-    }
-    return contents, tables.estimator_table(rows) + "\n"
+    text, drawn = tables.markdown_estimators(rows), figures.estimator_multiples(rows)
+    return {"comparison.md": text, "comparison.png": drawn}, tables.estimator_table(rows) + "\n"
 
 
 def _report(
-    text: str, write: Callable[[list[Row]], str], picture: str, draw: Callable[[list[Row]], Any]
+    name: str, write: Callable[[list[Row]], str], draw: Callable[[list[Row]], Any], drawn: str = ""
 ) -> Callable[[list[Row]], tuple[Contents, str]]:
     """Return a function that presents rows by one text, which is also printed, and one picture."""
 
     def present(rows: list[Row]) -> tuple[Contents, str]:
         report = write(rows)
-        return {text: report, picture: draw(rows)}, report
+        return {f"{name}.md": report, f"{drawn or name}.png": draw(rows)}, report
 
     return present
 
@@ -137,12 +132,11 @@ def _numbers(flag: str, dest: str, least: int, default: Sequence[int], told: str
     return {flag: {**how, "metavar": flag[2:].upper(), "help": told}}
 
 
-_REFERENCE = _choice(
-    "--reference",
-    get_args(Rule),
-    "rule for reference states (default: most_common, the paper's)",
-    "most_common",
-)
+_SAMPLES = "numbers of transitions (5,000 to 100,000)"
+_NUMBERS = "numbers of trials (100 1000 10000 100000 1000000)"
+_ENGINE = "step environments, or draw the counts of all trials at once (default: trials)"
+_ESTIMATOR = "MMD of all pairs of trials, or the paper's of disjoint pairs (default: quadratic)"
+_REFERENCE = "rule for reference states (default: most_common, the paper's)"
 
 
 def _tail(among: tuple[str, ...], note: str) -> Arguments:
@@ -171,7 +165,7 @@ STUDIES = {
             **_among("--rhos", "rho", RHOS, "features per state, "),
             **_among("--schemes", "scheme", SCHEMES),
             **_tail(get_args(Tail), "'s tables"),
-            **_REFERENCE,
+            **_choice("--reference", get_args(Rule), _REFERENCE, "most_common"),
         },
         _check_exact,
     ),
@@ -180,45 +174,26 @@ STUDIES = {
         SAMPLING,
         _present_sampling,
         {
-            **_choice(
-                "--engine",
-                get_args(Engine),
-                "step environments, or draw the counts of all trials at once (default: trials)",
-            ),
-            **_choice(
-                "--estimator",
-                get_args(Estimator),
-                "MMD of all pairs of trials, or the paper's of disjoint pairs (default: quadratic)",
-            ),
+            **_choice("--engine", get_args(Engine), _ENGINE),
+            **_choice("--estimator", get_args(Estimator), _ESTIMATOR),
             **_tail(get_args(SampledTail), ""),
-            **_REFERENCE,
+            **_choice("--reference", get_args(Rule), _REFERENCE, "most_common"),
         },
         _check_sampling,
     ),
     "references": Command(
         "the effect of our rules on the same samples, as multiples of the projection limit",
         REFERENCES,
-        _report(
-            "comparison.md",
-            tables.markdown_references,
-            "comparison.png",
-            figures.reference_multiples,
-        ),
+        _report("comparison", tables.markdown_references, figures.reference_multiples),
         {**_among("--envs", "env", ENVIRONMENTS), **_trials(2)},
     ),
     "control": Command(
         "learners of policies on the same number of samples, held to the exact bias optimum",
         CONTROL,
-        _report("comparison.md", tables.markdown_control, "curves.png", figures.control_curves),
+        _report("comparison", tables.markdown_control, figures.control_curves, "curves"),
         {
             **_among("--envs", "env", CONTROL.every["env"]),
-            **_numbers(
-                "--samples",
-                "checkpoints",
-                1,
-                ControlSettings().checkpoints,
-                "numbers of transitions (5,000 to 100,000)",
-            ),
+            **_numbers("--samples", "checkpoints", 1, ControlSettings().checkpoints, _SAMPLES),
         },
     ),
     "estimators": Command(
@@ -230,16 +205,10 @@ STUDIES = {
     "complexity": Command(
         "how many neighborhoods how many trials can feed, by backup",
         COMPLEXITY,
-        _report("complexity.md", markdown_complexity, "complexity.png", figures.sample_complexity),
+        _report("complexity", markdown_complexity, figures.sample_complexity),
         {
             **_among("--envs", "env", COMPLEXITY.every["env"]),
-            **_numbers(
-                "--trials",
-                "n_trials",
-                2,
-                COMPLEXITY.every["n_trials"],
-                "numbers of trials (100 1000 10000 100000 1000000)",
-            ),
+            **_numbers("--trials", "n_trials", 2, COMPLEXITY.every["n_trials"], _NUMBERS),
         },
         # These rows take longest, and need fewest seeds: there are five numbers of trials.
         n_seeds=5,
