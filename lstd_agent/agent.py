@@ -196,7 +196,7 @@ class SeminormLSTDAgent:
         ----------
         features, n_anchors, **options
         """
-        choices = {"search": "doubling", "distance": MMD("linear")}
+        choices: dict[str, Any] = {"search": "doubling", "distance": MMD("linear")}
         choices |= {"calibration": "references", "reference": "most_common", **options}
         return cls(features, n_anchors, **choices)
 

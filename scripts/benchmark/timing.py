@@ -90,9 +90,9 @@ def compare(
              for _ in range(setting.repeats)]  # fmt: skip
     ratios = [b / a if faster else a / b for a, b in pairs]
     scale, unit = (1.0, "s") if samples == (1.0, 1.0) else (1e9, "ns/sample")
-    middles = (scale * statistics.median(column) for column in zip(*pairs, strict=True))
-    extremes = statistics.median(ratios), min(ratios), max(ratios)
-    return Row(name, *extremes, *middles, unit, target)
+    a, b = (scale * statistics.median(column) for column in zip(*pairs, strict=True))
+    middle = statistics.median(ratios)
+    return Row(name, middle, min(ratios), max(ratios), a, b, unit, target)
 
 
 def against_limit(

@@ -104,7 +104,7 @@ def sampling_curves(rows: Sequence[Row]) -> Figure:
 @styled
 def reference_multiples(rows: Sequence[Row]) -> Figure:
     """Draw ε_MS as a multiple of the projection limit: a mark a row, medians over seeds."""
-    medians = tables.medians(tables.multiples(rows, tables.combination_of))
+    medians = tables.medians(tables.multiples(rows))
     lines = [*medians.index]
     schemes = sorted({scheme for scheme, _, _ in lines})
     environments = [e for e in ENVIRONMENTS if any(env == e for _, env, _ in lines)]
@@ -134,7 +134,7 @@ def reference_multiples(rows: Sequence[Row]) -> Figure:
 @styled
 def estimator_multiples(rows: Sequence[Row]) -> Figure:
     """Draw ε_MS as a multiple of the projection limit: a line an estimator, a dot a row."""
-    by_line = tables.medians(tables.multiples(rows, tables.estimator_of))
+    by_line = tables.medians(tables.multiples(rows))
     shown = {name: by_line[name] for name in OURS}
     shown[tables.ORACLE] = tables.oracle(by_line)
     shown |= {name: by_line[name] for name in BASELINES}

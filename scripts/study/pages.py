@@ -140,9 +140,7 @@ def section(rows: Mapping[str, Sequence[Row]]) -> str:
         _agreement(ratios, len({row["seed"] for row in exact})),
         JUDGING,
         claims_table([*exact_claims(exact), *sampled_claims(rows["sampling"])]),
-        tables.reference_table(
-            tables.medians(tables.multiples(rows["references"], tables.combination_of))
-        ),
+        tables.reference_table(tables.medians(tables.multiples(rows["references"]))),
         COMPARING,
         tables.estimator_table(rows["estimators"]),
         FEEDING,

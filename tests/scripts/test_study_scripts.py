@@ -276,7 +276,7 @@ def test_a_tie_counts_for_no_scheme_as_best() -> None:
     tied = next(c for c in COMBINATIONS if c[0] != "linked")
     default = next(iter(COMBINATIONS))
     values[tied] = values[default] = 1.0
-    found = tables.multiples(rows(values), tables.combination_of)
+    found = tables.multiples(rows(values))
     text = tables.reference_table(tables.medians(found))
     by_rule = {line.split(" | ")[0][2:]: line.split(" | ")[1:] for line in text.splitlines()[2:]}
     # On h6 the two are equal; on h36 the linked system's values are larger by one.
