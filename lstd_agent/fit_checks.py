@@ -298,9 +298,13 @@ def _returns_of(
     _, kind = np.unique(first.reshape(len(first), -1), axis=0, return_inverse=True)
     found = direct_difference(R, of_a, of_b, kind.ravel())
     if not np.isfinite(found[0]):
+        whole = np.isfinite(R).all(axis=1)
+        sides = ("a", a, of_a), ("b", b, of_b)
+        few = [f"{n} = {x!r:.60}" for n, x, w in sides if np.count_nonzero(w[whole]) < 2]
         raise NotFittedError(
-            "compare(by='returns') needs at least two trials that start at, or close to, "
-            "each of the observations: collect trials from these starts, or use by='fit'"
+            "compare(by='returns') needs at least two trials that start at, or close to, each "
+            f"observation, and there are fewer for {' and '.join(few)}: collect trials from these "
+            "starts, or use by='fit'"
         )
     return found, min(int(np.count_nonzero(side)) for side in (of_a, of_b))
 
