@@ -10,13 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from lstd_agent.arrays import BoolArray, FloatArray, IntArray
+from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError, check_integer
 from lstd_agent.trials.kept import check_both_timed, has_gaps
 
@@ -234,13 +234,6 @@ def _check_flow(counts: TransitionCounts) -> None:
         sums = getattr(counts, name)
         if sums is not None and (sums.astype(bool) > was_in).nnz:
             raise InvalidInputError(f"{name} hold {name[:-5]}s of states that no trial was in")
-
-
-class Taken(NamedTuple):
-    """Actions of n trials, from 0, and which were exploratory: (n,), or (t_max + 1, n)."""
-
-    action: IntArray
-    explored: BoolArray
 
 
 @dataclass(frozen=True, eq=False)

@@ -172,28 +172,7 @@ class KeptTrials:
 
     def __add__(self, other: KeptTrials) -> KeptTrials:
         self.check_adds(other)
-        return self.together([self, other])
-
-    @classmethod
-    def together(cls, portions: list[KeptTrials]) -> KeptTrials:
-        """Return the trials of all portions, at least one.
-
-        Parameters
-        ----------
-        portions : list of KeptTrials
-
-        Returns
-        -------
-        KeptTrials
-        """
-        if len(portions) == 1:
-            return portions[0]
-        parts: dict[str, Any] = {}
-        for name in vars(portions[0]):
-            held = [getattr(portion, name) for portion in portions]
-            if any(part is not None for part in held):
-                parts[name] = np.concatenate([p.part(name) for p in portions])
-        return cls(**parts)
+        return together([self, other])
 
     def part(self, name: str) -> NDArray[Any]:
         """Return an array by its name, with default values if it is None.
@@ -213,23 +192,19 @@ class KeptTrials:
             return self.all_lengths
         return np.full(self.rewards.shape, _MISSING[name])
 
-    def take(self, index: Any, *, in_file: bool = False) -> KeptTrials:
+    def take(self, index: Any) -> KeptTrials:
         """Return some of the trials.
 
         Parameters
         ----------
         index : slice or ndarray of int
-        in_file : bool
-            Copy them into temporary files.
 
         Returns
         -------
         KeptTrials
         """
-        parts = {name: part for name, part in vars(self).items() if part is not None}
-        if not in_file:
-            return KeptTrials(**{name: part[index] for name, part in parts.items()})
-        return KeptTrials(**{name: _take_to_file(part, index) for name, part in parts.items()})
+        parts = {name: part[index] for name, part in vars(self).items() if part is not None}
+        return KeptTrials(**parts)
 
     @property
     def own(self) -> BoolArray | None:
@@ -264,6 +239,31 @@ class KeptTrials:
             states = states.astype(np.result_type(states.dtype, np.float16))
             states[np.arange(self.t_max + 1) >= self.lengths[:n, None]] = np.inf
         return states
+
+
+def together(portions: list[KeptTrials], *, in_file: bool = False) -> KeptTrials:
+    """Return the trials of all portions, at least one, in temporary files if they shall be."""
+    if len(portions) == 1 and not in_file:
+        return portions[0]
+    parts: dict[str, Any] = {}
+    for name in vars(portions[0]):
+        if any(getattr(portion, name) is not None for portion in portions):
+            pieces = [portion.part(name) for portion in portions]
+            shape = (sum(map(len, pieces)), *pieces[0].shape[1:])
+            parts[name] = _allocated(shape, np.result_type(*pieces), in_file)
+            np.concatenate(pieces, out=parts[name])
+    return KeptTrials(**parts)
+
+
+def taken_to_file(trials: KeptTrials, index: IntArray) -> KeptTrials:
+    """Return some of the trials, copied into temporary files."""
+    parts = {name: part for name, part in vars(trials).items() if part is not None}
+    for name, part in parts.items():
+        parts[name] = _allocated((len(index), *part.shape[1:]), part.dtype, in_file=True)
+        step = max(1, _CHUNK // part[:1].size)
+        for i in range(0, len(index), step):
+            parts[name][i : i + step] = part[index[i : i + step]]
+    return KeptTrials(**parts)
 
 
 def bad_reward(reward: Any) -> str:
@@ -302,65 +302,20 @@ def checked_durations(durations: ArrayLike, shape: tuple[int, ...], where: str) 
 
 def check_both_timed(ours: Any, theirs: Any) -> None:
     """Raise `InvalidInputError` if only one of two groups of trials has durations."""
-    if (ours is None) != (theirs is None):
+    check_timed(ours is not None, theirs)
+
+
+def check_timed(is_timed: bool | None, durations: Any) -> None:
+    """Raise unless durations are given if trials are timed; None if that is not known yet."""
+    if is_timed not in (None, durations is not None):
         raise InvalidInputError(
             "some trials or steps have durations and others do not: give all of them durations "
             "(1 where a step takes one unit of time), or none, or forget the others with reset()"
         )
 
 
-class GrowingTrials:
-    """A growing set of trials: in memory up to ``max_bytes``, beyond it in files.
-
-    Files are temporary and have no name: they vanish with the process or the arrays.
-    """
-
-    def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
-        self.in_file = False
-        self._n = 0
-        self._held: dict[str, NDArray[Any]] = {}
-
-    @property
-    def n_trials(self) -> int:
-        """Number of trials so far."""
-        return self._n
-
-    @property
-    def trials(self) -> KeptTrials:
-        """All trials so far, in the order in which they came."""
-        return KeptTrials(**{name: part[: self._n] for name, part in self._held.items()})
-
-    def add(self, more: KeptTrials) -> None:
-        """Add trials."""
-        if self._n:
-            self.trials.check_adds(more)
-        size = more.nbytes + (self.trials.nbytes if self._n else 0)
-        move = not self.in_file and size > self._max_bytes
-        in_file, n = self.in_file or move, self._n + more.n_trials
-        grown = dict(self._held)
-        for name in vars(more):
-            held = self._held.get(name)
-            if held is None and getattr(more, name) is None:
-                continue
-            new = more.part(name)
-            if held is None and self._n:
-                held = self.trials.part(name)
-            dtype = new.dtype if held is None else np.result_type(held, new)
-            if held is None or n > len(held) or move or dtype != held.dtype:
-                # Reserve half as much again, so that small additions rarely copy.
-                room = n if held is None else max(n, len(held) + len(held) // 2)
-                larger = allocated((room, *new.shape[1:]), dtype, in_file)
-                if held is not None:
-                    larger[: self._n] = held[: self._n]
-                held = larger
-            held[self._n : n] = new
-            grown[name] = held
-        self._held, self.in_file, self._n = grown, in_file, n
-
-
-def allocated(shape: tuple[int, ...], dtype: Any, in_file: bool) -> NDArray[Any]:
-    """Return an array in memory, or in a temporary file that vanishes with it, if there is room."""
+def _allocated(shape: tuple[int, ...], dtype: Any, in_file: bool) -> NDArray[Any]:
+    """Return an array in memory, or in a temporary file without a name, which vanishes with it."""
     if not in_file:
         return np.empty(shape, dtype)
     n_bytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
@@ -376,14 +331,6 @@ def allocated(shape: tuple[int, ...], dtype: Any, in_file: bool) -> NDArray[Any]
             ) from error
         # A plain array: the map is closed with the last array that views it.
         return np.asarray(np.memmap(file, dtype, "r+", shape=shape))
-
-
-def _take_to_file(array: NDArray[Any], index: NDArray[np.int64]) -> NDArray[Any]:
-    taken = allocated((len(index), *array.shape[1:]), array.dtype, in_file=True)
-    step = max(1, _CHUNK // array[:1].size)
-    for first in range(0, len(index), step):
-        taken[first : first + step] = array[index[first : first + step]]
-    return taken
 
 
 def in_words(n_bytes: int) -> str:

@@ -5,10 +5,6 @@ recognized by their methods: no such library is imported before a policy needs i
 ``model.predict(observations)``, with its default for drawing actions (``partial(model.predict,
 deterministic=True)`` draws none). `StatedPolicy` compares policies, so that trials of another
 policy are not added by mistake.
-
-`Exploration` replaces some actions in the first half of each trial. A policy's own trials may show
-one action in each state; exploratory actions show the others. The gain and the tail stay the
-policy's, because they use the second half of all timesteps.
 """
 
 from __future__ import annotations
@@ -25,9 +21,8 @@ import numpy as np
 from gymnasium import Space, spaces
 from numpy.typing import ArrayLike, NDArray
 
-from lstd_agent.arrays import BoolArray, FloatArray, IntArray
+from lstd_agent.arrays import BoolArray, FloatArray
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.trials.counts import Taken
 from lstd_agent.trials.spaces import as_batch, batch_size, part_sizes, plain_array, take
 
 
@@ -40,10 +35,6 @@ class Model(Protocol):
 
 Policy: TypeAlias = ArrayLike | Callable[[Any], Any] | Model
 """What `SeminormLSTDAgent.collect` takes as a policy."""
-
-Explore: TypeAlias = int | float | Callable[[Any], Any]
-"""What `SeminormLSTDAgent.collect` takes for exploration: a number of exploratory actions a trial,
-a probability of one at each timestep of the first half, or another policy for all of them."""
 
 ActionNumbers: TypeAlias = tuple[int, int]
 """The number of Discrete actions, and the first one."""
@@ -442,123 +433,6 @@ def _same_values(a: Any, b: Any) -> bool:
         return type(a) is type(b) and np.array_equal(a, b)
     except Exception:  # comparing a user's objects may raise anything
         return False
-
-
-def check_explore(explore: Any, t_max: int) -> Explore:
-    """Return how to explore in trials up to t_max, checked."""
-    if callable(explore):
-        return explore  # type: ignore[no-any-return]
-    half = (t_max + 1) // 2
-    if isinstance(explore, int | np.integer) and not isinstance(explore, bool):
-        if 0 <= explore <= half:
-            return int(explore)
-        raise InvalidInputError(
-            f"explore={explore} actions need as many timesteps in the first half of a trial, and "
-            f"with t_max = {t_max} there are {half}"
-        )
-    if isinstance(explore, float | np.floating) and 0.0 <= explore <= 1.0:
-        return float(explore)
-    raise InvalidInputError(
-        "explore is a number of actions a trial (int), a probability (float from 0.0 to 1.0), or "
-        f"a policy as a function of observations; got {explore!r}"
-    )
-
-
-class Exploration:
-    """Replaces some of a policy's actions by exploratory ones.
-
-    Exploratory actions are drawn uniformly from all actions, or from those that
-    ``info["action_mask"]`` allows. ``wherever`` says for a batch of observations where to explore
-    at any timestep, for example where the policy has no action.
-    """
-
-    def __init__(
-        self,
-        explore: Explore,
-        action_space: Space[Any],
-        t_max: int,
-        rng: np.random.Generator,
-        batched: bool | None = None,
-        wherever: Callable[[Any], BoolArray] | None = None,
-    ) -> None:
-        self.n_actions, self._first_action = discrete_actions(action_space)
-        self._half = (t_max + 1) // 2
-        self._number = explore if isinstance(explore, int) else None
-        self._probability = explore if isinstance(explore, float) else 1.0
-        self._rng = rng
-        self._wherever = wherever
-        self._behavior: Actor | None = None
-        if callable(explore):
-            self._behavior = CallableActor(explore, action_space, batched)
-        self._times: IntArray = np.empty((0, 0), dtype=np.int64)
-
-    def begin(self, n: int) -> None:
-        """Draw the exploratory timesteps of n new trials."""
-        if self._number is not None:
-            # The first entries of a random permutation are distinct timesteps.
-            order = self._rng.random((n, self._half)) if self._number else np.empty((n, 0))
-            self._times = np.argsort(order, axis=1, kind="stable")[:, : self._number]
-
-    def choose(
-        self, t: int, observations: Any, action: NDArray[Any], info: dict[str, Any]
-    ) -> tuple[NDArray[Any], Taken]:
-        """Return the actions of n trials, some exploratory, and their record."""
-        n = len(action)
-        explored = self._is_explored(t, n)
-        if self._wherever is not None:
-            explored = explored | self._wherever(observations)
-        chosen = np.asarray(action)
-        if explored.any():
-            chosen = np.where(explored, self._exploratory(observations, n, info), chosen)
-        return chosen, Taken(chosen.astype(np.int64) - self._first_action, explored)
-
-    def choose_one(
-        self, t: int, observation: Any, action: Any, info: dict[str, Any]
-    ) -> tuple[int, Taken]:
-        """Return the action of a single trial, and its record."""
-        chosen, taken = self.choose(t, as_batch(observation), np.array([action]), info)
-        return int(chosen[0]), taken
-
-    def _is_explored(self, t: int, n: int) -> BoolArray:
-        if self._number is not None:
-            return np.asarray((self._times == t).any(axis=1))
-        if t >= self._half:
-            return np.zeros(n, dtype=bool)
-        if self._probability >= 1.0:
-            return np.ones(n, dtype=bool)
-        return np.asarray(self._rng.random(n) < self._probability)
-
-    def _exploratory(self, observations: Any, n: int, info: dict[str, Any]) -> NDArray[Any]:
-        if self._behavior is not None:
-            return np.asarray(self._behavior(observations, self._rng))
-        u = self._rng.random(n)
-        mask = action_mask(info, n, self.n_actions)
-        if mask is None:
-            return np.asarray(self._first_action + (u * self.n_actions).astype(np.int64))
-        # The first action with a share of allowed actions up to it above u.
-        upto = np.cumsum(mask, axis=1)
-        index = np.argmax(upto > (u * upto[:, -1])[:, None], axis=1)
-        return np.asarray(self._first_action + index)
-
-
-def action_mask(info: dict[str, Any], n: int, n_actions: int) -> BoolArray | None:
-    """Return the available actions of n trials, shape (n, A); None if all are available."""
-    mask = info.get("action_mask")
-    if mask is None:
-        return None
-    allowed = np.asarray(mask).reshape(-1, n_actions).astype(bool)
-    if len(allowed) != n:
-        raise InvalidInputError(
-            f"action masks of {n} trials have shape ({n}, {n_actions}); got {np.shape(mask)}"
-        )
-    told = info.get("_action_mask")  # which copies of a vector environment have a mask
-    if told is not None and np.shape(told) == (n,):
-        allowed = allowed | ~np.asarray(told, dtype=bool)[:, None]
-    if not allowed.any(axis=1).all():
-        raise InvalidInputError(
-            f"the action mask of trial {int(np.argmin(allowed.any(axis=1)))} allows no action"
-        )
-    return allowed
 
 
 def discrete_actions(action_space: Space[Any]) -> ActionNumbers:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from functools import reduce
+from operator import add
 from typing import Any, Literal, get_args
 
 import gymnasium as gym
@@ -22,8 +24,8 @@ from lstd_agent.arrays import States
 from lstd_agent.errors import InvalidInputError, NotFittedError, check_choice, check_integer
 from lstd_agent.features.tables import Features, Standardized, is_table
 from lstd_agent.trials.collect import AnyEnv, Request, single_spaces
-from lstd_agent.trials.counted import CountedTrials, TrialSample, batch_of
-from lstd_agent.trials.counts import ActionCounts, CountsLike, TransitionCounts, together
+from lstd_agent.trials.counted import CountedTrials, Portion, Recording, TrialSample, batch_of
+from lstd_agent.trials.counts import ActionCounts, CountsLike, TransitionCounts
 from lstd_agent.trials.encoded_logs import (
     action_numbers,
     check_actions,
@@ -31,7 +33,7 @@ from lstd_agent.trials.encoded_logs import (
     implied_space,
 )
 from lstd_agent.trials.encoding import Encoding, ObservationKind, make_encoding
-from lstd_agent.trials.kept import GrowingTrials, KeptTrials, check_both_timed, in_words
+from lstd_agent.trials.kept import KeptTrials, in_words, taken_to_file, together
 from lstd_agent.trials.logged import as_logged
 from lstd_agent.trials.loop import UserLoop
 from lstd_agent.trials.policies import (
@@ -41,7 +43,6 @@ from lstd_agent.trials.policies import (
     discrete_actions,
     make_actor,
 )
-from lstd_agent.trials.recording import Portion, Recording
 from lstd_agent.trials.workers import EnvSource, runner_of, spaces_of
 
 Termination = Literal["raise", "absorb"]
@@ -65,151 +66,140 @@ class Batches:
 
     def __init__(self, n_batches: int, n_stored_trials: int, max_bytes: int) -> None:
         self.n_batches, self.n_stored_trials = n_batches, n_stored_trials
-        self.max_bytes = max_bytes
+        self.max_bytes, self.in_file = max_bytes, False
         # Each portion is several times as large as the next, since adding each small one to all
-        # counts would be slow.
-        self._counted: list[CountedTrials] = []
-        self._kept = GrowingTrials(max_bytes)
+        # trials would be slow.
+        self._portions: list[Portion] = []
         self._dealt: KeptTrials | None = None
 
     @property
     def n_trials(self) -> int:
         """Number of trials so far."""
-        return self._kept.n_trials + sum(portion.n_trials for portion in self._counted)
+        return sum(portion.n_trials for portion in self._portions)
 
     @property
     def t_max(self) -> int | None:
         """The last timestep of every trial; None before there is one."""
-        if self.are_kept:
-            return self.kept.t_max
-        return self._counted[0].t_max if self._counted else None
+        return self._portions[0].t_max if self._portions else None
 
     @property
-    def durations(self) -> Any:
-        """The durations of steps in some portion, or None."""
-        if self.are_kept:
-            return self.kept.durations
-        return self._counted[0].duration_sums if self._counted else None
+    def is_timed(self) -> bool | None:
+        """Whether steps have durations; None before there are trials."""
+        if not self._portions:
+            return None
+        held = vars(self._portions[0])
+        return held.get("durations", held.get("duration_sums")) is not None
 
     @property
     def are_kept(self) -> bool:
         """Whether there are trials, and they are kept."""
-        return self._kept.n_trials > 0
+        return bool(self._portions) and isinstance(self._portions[0], KeptTrials)
+
+    def add(self, portion: Portion) -> None:
+        """Add trials, counted in as many batches, or kept."""
+        self.check_t_max(portion.t_max)
+        portions, in_file = list(self._portions), self.in_file
+        if portions:
+            portions[0].check_adds(portion)  # type: ignore[arg-type]
+        if isinstance(portion, KeptTrials):
+            in_file |= portion.nbytes + sum(_size(each) for each in portions) > self.max_bytes
+        portions.append(self._joined([portion], in_file))
+        while len(portions) > 1 and _size(portions[-2]) < 2 * _size(portions[-1]):
+            portions[-2:] = [self._joined(portions[-2:], in_file)]
+        self._portions, self.in_file, self._dealt = portions, in_file, None
+
+    def _joined(self, portions: list[Any], in_file: bool) -> Portion:
+        """Return portions as one; of counted trials at most ``n_stored_trials`` are whole."""
+        if isinstance(portions[0], KeptTrials):
+            return together(portions, in_file=in_file)
+        joined: CountedTrials = reduce(add, portions)
+        sample, most = joined.sample, self.n_stored_trials
+        if sample is None or len(sample.hashes) <= most:
+            return joined
+        return replace(joined, sample=sample.least(most) if most else None)
+
+    @property
+    def portion(self) -> Portion | None:
+        """All trials as one portion."""
+        while len(self._portions) > 1:
+            self._portions[-2:] = [self._joined(self._portions[-2:], self.in_file)]
+        return self._portions[0] if self._portions else None
 
     @property
     def kept(self) -> KeptTrials:
         """All kept trials, in the order in which they came."""
-        return self._kept.trials
+        portion = self.portion
+        assert isinstance(portion, KeptTrials)
+        return portion
 
     @property
     def total(self) -> KeptTrials:
         """All kept trials, sorted by batch and content."""
         if self._dealt is None:
             order, _ = batch_of(self.kept, self.n_batches)
-            self._dealt = self.kept.take(order, in_file=self._kept.in_file)
+            kept = self.kept
+            self._dealt = taken_to_file(kept, order) if self.in_file else kept.take(order)
         return self._dealt
 
     @property
-    def portion(self) -> Portion | None:
-        """All trials as one portion."""
-        if self.are_kept:
-            return self.kept
-        while len(self._counted) > 1:
-            self._merge_last()
-        return self._counted[0] if self._counted else None
-
-    @property
-    def _all(self) -> tuple[CountedTrials, list[int]] | None:
+    def _counted(self) -> tuple[CountedTrials, list[int]] | None:
         """All counted trials, and the batches that have any; None without trials."""
-        portion = None if self.are_kept else self.portion
-        if portion is None:
+        portion = self.portion
+        if not isinstance(portion, CountedTrials):
             return None
-        assert isinstance(portion, CountedTrials)
         return portion, np.flatnonzero(portion.n_by_batch).tolist()
 
     @property
     def counts(self) -> TransitionCounts:
         """The counts of all trials."""
-        batches = self.sums
-        return sum(batches[1:], batches[0])
+        return reduce(add, self.sums)
 
     @property
     def sums(self) -> list[TransitionCounts]:
         """The counts of each batch that has any; none of kept trials."""
-        found = self._all
+        found = self._counted
         return [] if found is None else [found[0].batch(b) for b in found[1]]
 
     @property
     def sample(self) -> TrialSample | None:
         """Up to ``n_stored_trials`` counted trials that are kept whole."""
-        found = self._all
+        found = self._counted
         return None if found is None else found[0].sample
 
     @property
     def taken(self) -> list[ActionCounts | None]:
-        """The action counts of each batch that has trials."""
-        found = self._all
+        """The action counts of each batch that has counted trials."""
+        found = self._counted
         if found is None:
-            return [None] * min(self.n_batches, self.n_trials)
+            return []
         taken = found[0].taken
         return [None if taken is None else taken.batch(b) for b in found[1]]
 
-    def add(self, portion: Portion) -> None:
-        """Add trials, counted in as many batches, or kept."""
-        self.check_t_max(portion.t_max)
-        self._dealt = None
-        if isinstance(portion, KeptTrials):
-            self._kept.add(portion)
-            return
-        if self._counted:
-            check_both_timed(self.durations, portion.duration_sums)
-        self._counted.append(self._trimmed(portion))
-        while len(self._counted) > 1 and self._counted[-2].size < 2 * self._counted[-1].size:
-            self._merge_last()
-
-    def _merge_last(self) -> None:
-        last = self._counted.pop()
-        self._counted[-1] = self._trimmed(self._counted[-1] + last)
-
-    def _trimmed(self, portion: CountedTrials) -> CountedTrials:
-        """Return a portion with at most ``n_stored_trials`` whole trials."""
-        sample, most = portion.sample, self.n_stored_trials
-        if sample is None or len(sample.hashes) <= most:
-            return portion
-        return replace(portion, sample=sample.least(most) if most else None)
-
-    def add_counts(self, counts: TransitionCounts) -> None:
+    def add_counts(
+        self,
+        counts: TransitionCounts,
+        taken: ActionCounts | None = None,
+        sample: TrialSample | None = None,
+    ) -> None:
         """Add counts, which do not separate trials, to the batch with fewest trials."""
-        if self._counted:
-            self._counted[0].batch(0).check_adds(counts)
-        self.add(CountedTrials.of(counts, self._smallest, self.n_batches))
-
-    @property
-    def _smallest(self) -> int:
-        """The first of the batches with the fewest counted trials."""
-        n = sum((each.n_by_batch for each in self._counted), np.zeros(self.n_batches, np.int64))
-        return int(np.argmin(n))
+        sizes = [each.n_by_batch for each in self._portions if isinstance(each, CountedTrials)]
+        smallest = int(np.argmin(sum(sizes, np.zeros(self.n_batches))))
+        self.add(CountedTrials.of(counts, smallest, self.n_batches, taken, sample))
 
     def merge(self, theirs: Batches) -> None:
         """Add the trials of another agent, all or nothing; it may be the same."""
-        if theirs.t_max is None:
+        ours, portion = self.portion, theirs.portion
+        if portion is None:
             return
-        self.check_t_max(theirs.t_max)
-        if theirs.are_kept:
-            if self.are_kept:
-                self.kept.check_adds(theirs.kept)
-            self.add(theirs.kept)
+        self.check_t_max(portion.t_max)
+        if ours is not None:
+            ours.check_adds(portion)  # type: ignore[arg-type]
+        if isinstance(portion, KeptTrials):
+            self.add(portion)
             return
-        sums, each_taken = theirs.sums, theirs.taken
-        if self._counted:
-            self._counted[0].batch(0).check_adds(sums[0])
-        ours, added = together(*self.taken), together(*each_taken)
-        if ours is not None and added is not None:
-            ours.check_adds(added)
         samples = [theirs.sample]
-        for counts, taken in zip(sums, each_taken, strict=True):
-            sample = samples.pop() if samples else None
-            self.add(CountedTrials.of(counts, self._smallest, self.n_batches, taken, sample))
+        for counts, taken in list(zip(theirs.sums, theirs.taken, strict=True)):
+            self.add_counts(counts, taken, samples.pop() if samples else None)
 
     def some_observations(self) -> States:
         """Return kept observations (m, t_max + 2, k) that standardized features are measured on."""
@@ -220,7 +210,7 @@ class Batches:
         """Return how trials of vectors are kept, as text; empty for counted ones."""
         if not self.are_kept:
             return ""
-        place = "in temporary files" if self._kept.in_file else "as they came"
+        place = "in temporary files" if self.in_file else "as they came"
         allowed = f"max_bytes {in_words(self.max_bytes)}"
         return f"{place}: {in_words(self.kept.nbytes)} ({allowed})"
 
@@ -231,6 +221,10 @@ class Batches:
                 f"the trials collected so far have t_max = {self.t_max}; got {t_max}. "
                 "Collect with the same t_max, or forget them with reset()"
             )
+
+
+def _size(portion: Portion) -> int:
+    return portion.nbytes if isinstance(portion, KeptTrials) else portion.size
 
 
 class TrialStore:
@@ -448,7 +442,7 @@ class TrialStore:
             stated = self._stated
             if policy is not None:
                 stated = self._check_policy(policy, is_same_policy)
-                check_actions(stated.policy, trials, encoding.space, batched)
+                check_actions(stated.policy, trials, encoding, batched)
             self._add_waiting()
             numbers = action_numbers(trials, self.actions, policy)
             found = encoded_trials(encoding, trials, t_max, self._batches.t_max, numbers)

@@ -54,8 +54,8 @@ from lstd_agent.trials.collect import (
     single_spaces,
     split_seed,
 )
+from lstd_agent.trials.counted import Portion, Recording
 from lstd_agent.trials.policies import Policy, make_actor
-from lstd_agent.trials.recording import Portion, Recording
 from lstd_agent.trials.spaces import as_batch
 
 Task = TypeVar("Task")
@@ -113,7 +113,7 @@ def collect_shards(
         # function.
         spec = _find_spec(env)
         source = env if callable(spec.entry_point) else spec
-    slim = recording.without_features()
+    slim = replace(recording, encoding=encoding.without_features())
     if request.executor is None and request.workers > 1:
         try:
             pickle.dumps((source, slim, policy))
