@@ -90,21 +90,6 @@ def make_actor(
     return StochasticActor(check_probabilities(array), first_state, first_action)
 
 
-def check_table(
-    policy: NDArray[Any], observation_space: Space[Any], actions: tuple[int, int] | None
-) -> None:
-    """Raise `InvalidInputError` unless a policy is an array of actions or probabilities.
-
-    If the number of actions and the first one are not known, the policy gives them.
-    """
-    if actions is None and policy.ndim == 1 and policy.size:
-        actions = int(policy.max()) - int(policy.min()) + 1, int(policy.min())
-    elif actions is None:
-        actions = np.shape(policy)[-1], 0
-    n, first = actions
-    make_actor(policy, observation_space, spaces.Discrete(n, start=first), None)
-
-
 def check_probabilities(array: NDArray[Any]) -> FloatArray:
     """Return rows of action probabilities in double precision, or raise.
 
@@ -134,14 +119,12 @@ class TableActor:
     """Takes one action in each state."""
 
     def __init__(self, actions: NDArray[np.int64], first_state: int) -> None:
-        self._actions = actions
-        self._list = actions.tolist()
+        self._actions, self._list = actions, actions.tolist()
         self._first_state = first_state
 
     def __call__(self, observations: Any, rng: np.random.Generator) -> NDArray[Any]:
-        """Return the actions (n,) for observations (n,)."""
-        actions: NDArray[Any] = self._actions[observations - self._first_state]
-        return actions
+        """Return the actions (n, ...) for a batch of n observations."""
+        return np.asarray(self._actions[observations - self._first_state])
 
     def one(self, observation: Any, rng: np.random.Generator) -> Any:
         """Return the action for a single observation."""
@@ -162,7 +145,7 @@ class StochasticActor:
         self._rows = thresholds[:, :-1].tolist()
 
     def __call__(self, observations: Any, rng: np.random.Generator) -> NDArray[Any]:
-        """Return the actions (n,) for observations (n,)."""
+        """Return the actions (n, ...) for a batch of n observations."""
         state = observations - self._first_state
         u = rng.random(state.shape[0])
         action = np.full(state.shape[0], self._first_action, dtype=np.int64)
@@ -206,10 +189,9 @@ class CallableActor:
         n, first = self._numbers
         if actions.dtype.kind in "iu" and first <= actions.min() and actions.max() < first + n:
             return actions
-        wrong = np.ones(actions.shape, dtype=bool)
-        if actions.dtype.kind in "biuf":
-            wrong = are_none(actions.astype(np.float64), self._numbers)
-        if wrong.any():
+        is_number = actions.dtype.kind in "biuf"
+        numbers = actions.astype(np.float64) if is_number else np.full(actions.shape, np.nan)
+        if (wrong := are_none(numbers, self._numbers)).any():
             raise InvalidInputError(
                 f"the policy takes action {actions[wrong][0]}; actions are "
                 f"{in_words(self._numbers)}"
@@ -310,8 +292,8 @@ def module_actions(
 ) -> NDArray[Any]:
     """Return the actions of a torch module for a batch.
 
-    The module gets the batch in the type of its parameters (Discrete observations as int64). It
-    returns actions, or a number for each Discrete action: the largest one wins.
+    It gets the batch in the type of its parameters (Discrete observations as int64), and returns
+    actions, or a number for each Discrete action: the largest one wins.
     """
     import torch  # already imported for the module
 
@@ -353,17 +335,13 @@ def _tensors(space: Space[Any], batch: Any, parameter: Any) -> Any:
 
 
 def fingerprint(policy: Any) -> str | None:
-    """Return a hash of the parameters of a policy that learns, or None.
-
-    Training changes the hash, although the object stays the same.
-    """
+    """Return a hash of the parameters of a policy that learns, which training changes, or None."""
     while isinstance(policy, partial):
         policy = policy.func
     policy = getattr(policy, "__self__", policy)
-    module = policy if is_module(policy) else getattr(policy, "policy", None)
+    module: Any = policy if is_module(policy) else getattr(policy, "policy", None)
     if not is_module(module):
         return None
-    assert module is not None
     digest = hashlib.sha256()
     for name, value in module.state_dict().items():
         digest.update(name.encode())
@@ -397,28 +375,27 @@ class StatedPolicy:
 def same_policy(a: Any, b: Any) -> bool:
     """Return whether two policies are the same.
 
-    Arrays are the same if their numbers are. Functions are the same if their code and the values
-    that it refers to are. Other callables are the same if they are one object.
+    Arrays are the same if their numbers are, functions if their code and the values that it refers
+    to are, and other callables if they are one object.
     """
     if a is b:
         return True
-    if callable(a) != callable(b):
-        return False
-    if not callable(a):
+    if not (callable(a) or callable(b)):
         return np.array_equal(plain_array(a, "a policy"), plain_array(b, "a policy"))
     if isinstance(a, types.MethodType) and isinstance(b, types.MethodType):
         return a.__func__ is b.__func__ and a.__self__ is b.__self__
-    return isinstance(a, types.FunctionType | partial) and _same_values(_inside(a), _inside(b))
+    inner = _inside(a)
+    return inner is not None and _same_values(inner, _inside(b))
 
 
-def _inside(function: Any) -> Any:
-    """Return the values that a function or a partial one refers to."""
+def _inside(function: Any) -> tuple[Any, ...] | None:
+    """Return the values that a function or a partial one refers to; None for other objects."""
     if isinstance(function, types.FunctionType):
         cells = tuple(cell.cell_contents for cell in function.__closure__ or ())
         return function.__code__, function.__defaults__, function.__kwdefaults__, cells
     if isinstance(function, partial):
         return function.func, function.args, function.keywords
-    return ()
+    return None
 
 
 def _same_values(a: Any, b: Any) -> bool:
@@ -427,7 +404,7 @@ def _same_values(a: Any, b: Any) -> bool:
         return True
     if isinstance(a, tuple) and isinstance(b, tuple):
         return len(a) == len(b) and all(map(_same_values, a, b))
-    if isinstance(a, types.FunctionType | partial):
+    if _inside(a) is not None:
         return same_policy(a, b)
     try:
         return type(a) is type(b) and np.array_equal(a, b)

@@ -131,9 +131,8 @@ def one_or_many(space: Space[Any], observations: Any) -> tuple[Any, bool]:
             raise InvalidInputError(
                 f"a list of observations of {space} has one of them in each place: {error}"
             ) from error
-    if is_batch(space, observations):
-        return observations, False
-    return as_batch(observations), True
+    is_single = not is_batch(space, observations)
+    return as_batch(observations) if is_single else observations, is_single
 
 
 def _members(space: Space[Any]) -> list[tuple[Any, Space[Any]]] | None:

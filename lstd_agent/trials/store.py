@@ -37,9 +37,9 @@ from lstd_agent.trials.kept import KeptTrials, in_words, taken_to_file, together
 from lstd_agent.trials.logged import as_logged
 from lstd_agent.trials.loop import UserLoop
 from lstd_agent.trials.policies import (
+    ActionNumbers,
     Policy,
     StatedPolicy,
-    check_table,
     discrete_actions,
     make_actor,
 )
@@ -142,38 +142,31 @@ class Batches:
         return self._dealt
 
     @property
-    def _counted(self) -> tuple[CountedTrials, list[int]] | None:
-        """All counted trials, and the batches that have any; None without trials."""
+    def _counted(self) -> tuple[CountedTrials | None, list[int]]:
+        """All counted trials, if there are any, and the batches that have some."""
         portion = self.portion
         if not isinstance(portion, CountedTrials):
-            return None
+            return None, []
         return portion, np.flatnonzero(portion.n_by_batch).tolist()
-
-    @property
-    def counts(self) -> TransitionCounts:
-        """The counts of all trials."""
-        return reduce(add, self.sums)
 
     @property
     def sums(self) -> list[TransitionCounts]:
         """The counts of each batch that has any; none of kept trials."""
-        found = self._counted
-        return [] if found is None else [found[0].batch(b) for b in found[1]]
-
-    @property
-    def sample(self) -> TrialSample | None:
-        """Up to ``n_stored_trials`` counted trials that are kept whole."""
-        found = self._counted
-        return None if found is None else found[0].sample
+        portion, batches = self._counted
+        return [portion.batch(b) for b in batches] if portion else []
 
     @property
     def taken(self) -> list[ActionCounts | None]:
         """The action counts of each batch that has counted trials."""
-        found = self._counted
-        if found is None:
-            return []
-        taken = found[0].taken
-        return [None if taken is None else taken.batch(b) for b in found[1]]
+        portion, batches = self._counted
+        taken = portion.taken if portion else None
+        return [None if taken is None else taken.batch(b) for b in batches]
+
+    @property
+    def sample(self) -> TrialSample | None:
+        """Up to ``n_stored_trials`` counted trials that are kept whole."""
+        portion, _ = self._counted
+        return portion.sample if portion else None
 
     def add_counts(
         self,
@@ -260,10 +253,10 @@ class TrialStore:
         """Forget all trials, observations and policies; the options stay."""
         with self._lock:
             self._batches = Batches(self.n_batches, self.n_stored_trials, self.max_bytes)
-            self.loop = UserLoop(self._batches, self._known_encoding, self._lock)
-            self._stated: StatedPolicy | None = None
             self.encoding: Encoding | None = None
-            self.actions: tuple[int, int] | None = None
+            self.actions: ActionNumbers | None = None
+            self._stated: StatedPolicy | None = None
+            self.loop = UserLoop(self._batches, self._encoding_of_loop, self._lock)
 
     @property
     def batches(self) -> Batches:
@@ -291,7 +284,7 @@ class TrialStore:
                 "vector observations are not counted: trials are in kept_trials, and merge() adds "
                 "another agent's"
             )
-        return batches.counts
+        return reduce(add, batches.sums)
 
     @property
     def kept_trials(self) -> KeptTrials:
@@ -349,14 +342,12 @@ class TrialStore:
                 raise InvalidInputError(
                     "a trial is under way: call end_trial(), or drop_trial() to forget it, first"
                 )
-            if t_max is not None:
-                t_max = check_integer("t_max", t_max, 0)
-            if seed is not None:
-                seed = check_integer("seed", seed, 0)
+            seed = None if seed is None else check_integer("seed", seed, 0)
             actor, stated = None, self._stated
             if policy is not None:
                 stated = self._check_policy(policy, is_same_policy)
                 actor = make_actor(stated.policy, observation_space, action_space, batched)
+            t_max = None if t_max is None else check_integer("t_max", t_max, 0)
             self._add_waiting()
             if t_max is not None:
                 self._batches.check_t_max(t_max)
@@ -369,18 +360,29 @@ class TrialStore:
         """Add trials from elsewhere; see `SeminormLSTDAgent.add`."""
         if isinstance(data, TrialStore):
             self.merge(data)
-        elif isinstance(data, KeptTrials):
+            return
+        if isinstance(data, KeptTrials):
             with self._lock:
                 self._add_kept(data)
-        else:
-            for name in ("n_states", "n_trials", "transition_counts", "reward_sums"):
-                if not hasattr(data, name):
-                    raise InvalidInputError(
-                        "add() takes TransitionCounts, KeptTrials or another agent; got "
-                        f"{data!r}, which has no {name}"
-                    )
-            with self._lock:
-                self._add_counts(TransitionCounts.of(data))
+            return
+        for name in ("n_states", "n_trials", "transition_counts", "reward_sums"):
+            if not hasattr(data, name):
+                raise InvalidInputError(
+                    "add() takes TransitionCounts, KeptTrials or another agent; got "
+                    f"{data!r}, which has no {name}"
+                )
+        counts = TransitionCounts.of(data)
+        with self._lock:
+            encoding = self.encoding or self._encoding_of(spaces.Discrete(counts.n_states))
+            if encoding.n_states != counts.n_states:
+                terminal = ", the terminal one included" if encoding.ends else ""
+                n_states = encoding.n_states or "no countable"
+                raise InvalidInputError(
+                    f"the agent has {n_states} states{terminal}; got counts of {counts.n_states}"
+                )
+            self._add_waiting()
+            self._batches.add_counts(counts)
+            self.encoding = encoding
 
     def _add_kept(self, trials: KeptTrials) -> None:
         encoding = self._encoding_of(None)
@@ -393,30 +395,17 @@ class TrialStore:
         if actions is None and trials.actions is not None:
             actions = max(1, int(trials.actions.max()) + 1), 0
         self._add_waiting()
-        self._batches.check_t_max(trials.t_max)
         self._add_whole(encoding, trials, actions)
 
     def _add_whole(
-        self, encoding: Encoding, trials: KeptTrials, actions: tuple[int, int] | None
+        self, encoding: Encoding, trials: KeptTrials, actions: ActionNumbers | None
     ) -> None:
         """Add encoded trials."""
+        self._batches.check_t_max(trials.t_max)
         recording = Recording(encoding, self.n_batches, actions[0] if actions else 0)
         how = self._batches.n_trials, self.n_stored_trials
         self._batches.add(recording.portion_of(trials, *how))
         self.encoding, self.actions = encoding, actions
-
-    def _add_counts(self, counts: TransitionCounts) -> None:
-        encoding = self.encoding or self._encoding_of(spaces.Discrete(counts.n_states))
-        if encoding.n_states != counts.n_states:
-            terminal = ", the terminal one included" if encoding.ends else ""
-            n_states = encoding.n_states or "no countable"
-            raise InvalidInputError(
-                f"the agent has {n_states} states{terminal}; got counts of {counts.n_states}"
-            )
-        self._add_waiting()
-        self._batches.check_t_max(counts.t_max)
-        self._batches.add_counts(counts)
-        self.encoding = encoding
 
     def add_trials(
         self,
@@ -446,7 +435,6 @@ class TrialStore:
             self._add_waiting()
             numbers = action_numbers(trials, self.actions, policy)
             found = encoded_trials(encoding, trials, t_max, self._batches.t_max, numbers)
-            self._batches.check_t_max(found.t_max)
             self._add_whole(encoding, found, numbers)
             self._stated = stated
 
@@ -457,13 +445,22 @@ class TrialStore:
             return
         with self._lock:
             encoding = self._encoding_of(other.encoding.space)
-            _check_same_kind(encoding, other.encoding)
+            if encoding.ends != other.encoding.ends:
+                options = ["absorb" if e.ends else "raise" for e in (encoding, other.encoding)]
+                raise InvalidInputError(
+                    f"agents with on_termination={options[0]!r} and {options[1]!r} do not merge"
+                )
+            if encoding.is_counted != other.encoding.is_counted:
+                raise InvalidInputError(
+                    "one of the agents counts its observations and the other does not: give both "
+                    "the same observations="
+                )
             if not (callable(self.policy) or callable(other.policy)) and other.policy is not None:
                 self._check_policy(other.policy, False)
             self._add_waiting()
             self._batches.merge(theirs)
             self.encoding = encoding
-            self._stated = other._stated if self._stated is None else self._stated
+            self._stated = self._stated or other._stated
             self.actions = self.actions or other.actions
 
     def use_features(self, features: Features) -> None:
@@ -480,7 +477,7 @@ class TrialStore:
     def restore(
         self,
         space: gym.Space[Any] | None,
-        actions: tuple[int, int] | None,
+        actions: ActionNumbers | None,
         policy: NDArray[Any] | None,
         trials: CountedTrials | KeptTrials | None,
     ) -> None:
@@ -494,7 +491,11 @@ class TrialStore:
             n_actions, first = (check_integer("actions", each, -(2**62)) for each in actions)
             actions = discrete_actions(spaces.Discrete(n_actions, start=first))
         if policy is not None:
-            check_table(policy, encoding.space, actions)
+            numbers = actions
+            if numbers is None and policy.ndim == 1 and policy.size:
+                numbers = int(policy.max()) - int(policy.min()) + 1, int(policy.min())
+            n, first = numbers or (np.shape(policy)[-1], 0)
+            make_actor(policy, encoding.space, spaces.Discrete(n, start=first), None)
             self._stated = StatedPolicy.of(policy)
         self.encoding, self.actions = encoding, actions
         if isinstance(trials, KeptTrials):
@@ -535,8 +536,7 @@ class TrialStore:
         ends = self.on_termination == "absorb"
         return make_encoding(space, self.features, ends, self.observations)
 
-    def _known_encoding(self) -> Encoding:
-        """Return the encoding of a loop without `attach`."""
+    def _encoding_of_loop(self) -> Encoding:
         self.encoding = self._encoding_of(None)
         return self.encoding
 
@@ -550,12 +550,13 @@ class TrialStore:
     def _add_waiting(self) -> None:
         """Add up waiting trials, and measure standardized features."""
         self.loop.flush()
-        if self.encoding is None:
+        encoding: Any = self.encoding
+        if encoding is None:
             return
-        if not self.encoding.is_measured and self._batches.are_kept:
-            self.encoding.measure(self._batches.some_observations())
-        if isinstance(self.encoding.given, Standardized):
-            self.features = self.encoding.given
+        if not encoding.is_measured and self._batches.are_kept:
+            encoding.measure(self._batches.some_observations())
+        if isinstance(encoding.given, Standardized):
+            self.features = encoding.given
 
 
 class Lock:
@@ -572,17 +573,3 @@ class Lock:
 
     def __reduce__(self) -> tuple[type[Lock], tuple[()]]:
         return Lock, ()
-
-
-def _check_same_kind(mine: Encoding, theirs: Encoding) -> None:
-    """Raise unless two encodings of the same space keep observations alike."""
-    if mine.ends != theirs.ends:
-        options = ["absorb" if each.ends else "raise" for each in (mine, theirs)]
-        raise InvalidInputError(
-            f"agents with on_termination={options[0]!r} and {options[1]!r} do not merge"
-        )
-    if mine.is_counted != theirs.is_counted:
-        raise InvalidInputError(
-            "one of the agents counts its observations and the other does not: give both the "
-            "same observations="
-        )
