@@ -29,7 +29,6 @@ from lstd_agent.errors import InvalidInputError, TerminationError, check_integer
 from lstd_agent.progress import progress_bar
 from lstd_agent.trials import spaces
 from lstd_agent.trials.counted import Portion, Recording
-from lstd_agent.trials.kept import together
 from lstd_agent.trials.policies import CallableActor, Policy, discrete_actions, make_actor
 from lstd_agent.trials.recording import LockstepTrials, SequentialTrials, Taken, as_rewards
 
@@ -243,7 +242,7 @@ class _Rounds:
                 self.bar.update(t_max + 1)
         finally:
             if trials.finished:
-                finished, first = together(trials.finished), request.first
+                finished, first = trials.whole(), request.first
                 self.keep(self.recording.portion_of(finished, first, request.n_stored))
 
 

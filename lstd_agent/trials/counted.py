@@ -29,7 +29,7 @@ from lstd_agent.trials.counts import (
     together,
 )
 from lstd_agent.trials.encoding import Encoding
-from lstd_agent.trials.kept import KeptTrials, check_both_timed
+from lstd_agent.trials.kept import KeptTrials
 
 # Number of transitions that are counted, or numbers that are hashed, at a time.
 _CHUNK = 2**18
@@ -85,20 +85,14 @@ def hashes(trials: KeptTrials) -> NDArray[np.uint64]:
             step = max(1, _CHUNK // width)
             for first in range(0, m, step):
                 here = slice(first, first + step)
-                numbers = _integers(name, part[here].reshape(-1, part[:1].size), T)
-                total[here] += numbers @ (weights | np.uint64(1))
+                numbers = part[here].reshape(-1, part[:1].size)
+                if name == "lengths":
+                    numbers = T - numbers  # 0 by default, as for any other part
+                elif part.dtype.kind == "f":  # zeros of either sign are one number
+                    numbers = (numbers + part.dtype.type(0)).view(f"u{min(4, part.itemsize)}")
+                total[here] += numbers.astype(np.uint64) @ (weights | np.uint64(1))
         offset += n
     return _scrambled(total)
-
-
-def _integers(name: str, part: NDArray[Any], T: int) -> NDArray[np.uint64]:
-    """Return integers for the numbers of a part of trials: 0 for default values."""
-    if name == "lengths":
-        part = T - part
-    elif part.dtype.kind == "f":
-        # Zeros of either sign are one number.
-        part = (part + part.dtype.type(0)).view(f"u{min(4, part.dtype.itemsize)}")
-    return part.astype(np.uint64)
 
 
 def _scrambled(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -181,7 +175,9 @@ class CountedTrials:
         R = _spread(counts.reward_sums, b, n_batches)
         times = None if given is None else _spread(given, b, n_batches)
         n_at = None if counts.n_at is None else np.outer(is_here, counts.n_at).astype(np.int64)
-        taken = None if taken is None else taken.in_batch(b, n_batches)
+        if taken is not None:
+            key = taken.key + b * taken.n_states**2 * taken.n_actions
+            taken = replace(taken, key=key, n_batches=n_batches)
         n, N = np.where(is_here, counts.n_trials, 0), N.astype(np.int64)
         return cls(counts.n_states, n, N, R, n_at, sample, taken, times)
 
@@ -234,12 +230,6 @@ class CountedTrials:
         N, R = self.transition_counts[here], self.reward_sums[here]
         times = None if self.duration_sums is None else self.duration_sums[here]
         return TransitionCounts(self.n_states, n, N, R, n_at, times)
-
-    def check_adds(self, other: CountedTrials) -> None:
-        """Raise `InvalidInputError` unless durations and actions of trials agree."""
-        check_both_timed(self.duration_sums, other.duration_sums)
-        if self.taken is not None and other.taken is not None:
-            self.taken.check_adds(other.taken)
 
     def __add__(self, other: CountedTrials) -> CountedTrials:
         """Add trials dealt into as many batches; samples are joined whole."""

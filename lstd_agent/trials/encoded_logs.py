@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from lstd_agent.arrays import IntArray, States
 from lstd_agent.errors import InvalidInputError, TerminationError, check_integer
 from lstd_agent.trials.encoding import Encoding
-from lstd_agent.trials.kept import KeptTrials
+from lstd_agent.trials.kept import KeptTrials, padded
 from lstd_agent.trials.logged import LoggedTrials
 from lstd_agent.trials.policies import (
     ActionNumbers,
@@ -60,62 +60,40 @@ def encoded_trials(
     Timesteps after t_max are left out; None is the ``known`` last timestep of the agent's trials so
     far, or the end of the longest trial. Without ``numbers`` actions are left out.
     """
-    T = _last_timestep(trials, t_max, known) + 1
-    n = np.minimum(trials.lengths, T)
+    longest = int(trials.lengths.max()) - 1
+    if t_max is None:
+        t_max = longest if known is None else known
+        if longest > t_max:
+            raise InvalidInputError(
+                f"trial {int(np.argmax(trials.lengths))} goes on to timestep {longest}, and the "
+                f"trials so far have t_max = {t_max}: leave out what comes after with "
+                f"t_max={t_max}, or forget the others with reset()"
+            )
+    T = check_integer("t_max", t_max, 0) + 1
+    if longest < T - 1 and known is None:
+        raise InvalidInputError(
+            f"no trial has timestep {t_max}: the longest goes to {longest}, so give a t_max of at "
+            "most that"
+        )
     ended = trials.terminated & (trials.lengths <= T)
     if ended.any() and not encoding.ends:
         i = int(np.argmax(ended))
         raise TerminationError(
-            f"trial {i} terminated at timestep {n[i] - 1}: the evaluator is for "
+            f"trial {i} terminated at timestep {trials.lengths[i] - 1}: the evaluator is for "
             "continuing tasks, which never terminate. Take the end for an absorbing state "
             'without reward with on_termination="absorb", or, where the trial only was cut '
             "short, do not call it terminated"
         )
     flat = _encoded(encoding, trials)
     encoding.check_features(flat[: trials.lengths[0] + 1])
-    first, t = np.cumsum(trials.lengths + 1) - trials.lengths - 1, np.arange(T + 1)
-    # A trial that was cut short stays in its last state, and a terminated one in the terminal
-    # state.
-    states = encoding.compact(flat)[first[:, None] + np.minimum(t, n[:, None])]
-    if ended.any():
-        states[ended[:, None] & (t >= n[:, None])] = encoding.terminal
-    has = t[:-1] < n[:, None]
-    is_kept = np.concatenate([np.arange(length) < T for length in trials.lengths])
-
-    def by_timestep(flat: NDArray[Any], otherwise: float, dtype: Any = np.float64) -> NDArray[Any]:
-        found = np.full(has.shape, otherwise, dtype)
-        found[has] = flat[is_kept]
-        return found
-
-    rewards = by_timestep(np.concatenate(trials.rewards), 0.0)
     actions = durations = None
     if trials.durations is not None:
-        durations = by_timestep(np.concatenate(trials.durations), 1.0)
+        durations = np.concatenate(trials.durations)
     if numbers is not None and trials.actions is not None:
-        actions = by_timestep(as_numbers(trials, numbers), -1, np.min_scalar_type(-numbers[0]))
-    # A trial that ended has all timesteps.
-    n = np.where(ended, T, n)
-    return KeptTrials(states, rewards, n if (n < T).any() else None, actions, None, durations)
-
-
-def _last_timestep(trials: LoggedTrials, t_max: int | None, known: int | None) -> int:
-    """Return the last timestep for added trials, or raise if they do not fit."""
-    longest = int(trials.lengths.max()) - 1
-    if t_max is None:
-        t_max = longest if known is None else known
-        if longest > t_max:
-            raise InvalidInputError(
-                f"trial {int(np.argmax(trials.lengths))} goes on to timestep {longest}, and "
-                f"the trials so far have t_max = {t_max}: leave out what comes after with "
-                f"t_max={t_max}, or forget the others with reset()"
-            )
-    t_max = check_integer("t_max", t_max, 0)
-    if t_max > longest and known is None:
-        raise InvalidInputError(
-            f"no trial has timestep {t_max}: the longest goes to {longest}, so give a "
-            "t_max of at most that"
-        )
-    return t_max
+        actions = _as_numbers(trials, numbers)
+    how = encoding.compact(flat), trials.lengths, trials.terminated, T - 1, encoding.terminal
+    rewards = np.concatenate(trials.rewards)
+    return padded(*how, rewards=rewards, durations=durations, actions=actions)
 
 
 def _encoded(encoding: Encoding, trials: LoggedTrials) -> States:
@@ -204,26 +182,25 @@ def _action_space(trials: LoggedTrials, policy: Any) -> gym.Space[Any]:
     return spaces.Box(-np.inf, np.inf, trials.actions[0].shape[1:], np.float64)
 
 
-def as_numbers(trials: LoggedTrials, numbers: ActionNumbers) -> IntArray:
+def _as_numbers(trials: LoggedTrials, numbers: ActionNumbers) -> IntArray:
     """Return the actions of all trials in one array, from 0; raise if one is invalid."""
     assert trials.actions is not None
-    for i, actions in enumerate(trials.actions):
-        if actions.ndim != 1 or actions.dtype.kind not in "biuf":
-            raise _misfit(numbers, i, actions[0])
-    number = np.concatenate(trials.actions)
-    wrong = are_none(number, numbers)
-    if wrong.any():
-        place = int(np.argmax(wrong))
-        raise _misfit(numbers, _place(trials.lengths, place)[0], number[place])
-    found: IntArray = number.astype(np.int64) - numbers[1]
-    return found
-
-
-def _misfit(numbers: ActionNumbers, trial: int, action: Any) -> InvalidInputError:
-    return InvalidInputError(
-        f"actions are {in_words(numbers)}; trial {trial} has {action}: name all of them with "
-        "action_space= when the first trials are added"
+    wrong = [(i, each[0]) for i, each in enumerate(trials.actions) if not _are_numbers(each)]
+    if not wrong:
+        number = np.concatenate(trials.actions)
+        if not (none := are_none(number, numbers)).any():
+            found: IntArray = number.astype(np.int64) - numbers[1]
+            return found
+        place = int(np.argmax(none))
+        wrong = [(_place(trials.lengths, place)[0], number[place])]
+    raise InvalidInputError(
+        f"actions are {in_words(numbers)}; trial {wrong[0][0]} has {wrong[0][1]}: name all of them "
+        "with action_space= when the first trials are added"
     )
+
+
+def _are_numbers(actions: NDArray[Any]) -> bool:
+    return actions.ndim == 1 and actions.dtype.kind in "biuf"
 
 
 def _place(sizes: IntArray, place: int) -> tuple[int, int]:
@@ -255,7 +232,7 @@ def check_actions(
     table = np.asarray(policy)
     probabilities = check_probabilities(np.eye(A)[table - first] if table.ndim == 1 else table)
     actions = np.concatenate(trials.actions)
-    if actions.ndim != 1 or actions.dtype.kind not in "iuf":
+    if not _are_numbers(actions):
         raise InvalidInputError(f"actions of a table are integers; got {trials.actions[0][:3]!r}")
     state = encoding.encode_table(np.concatenate([seen[:-1] for seen in trials.observations]))
     number = actions - first

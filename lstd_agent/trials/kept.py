@@ -29,7 +29,7 @@ _WHERE = "at timestep {1} of trial {0}"
 _CHUNK = 2**20
 
 # Default entries of missing arrays.
-_MISSING = {"actions": np.int8(-1), "explored": np.bool_(False), "durations": 1.0}
+_MISSING: dict[str, Any] = {"actions": np.int8(-1), "explored": np.bool_(False), "durations": 1.0}
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,15 +85,9 @@ class KeptTrials:
         Parameters
         ----------
         observations : array_like, shape (m, t_max + 2, ...)
-            Of m trials at timesteps 0 to t_max + 1; axes after the second are flattened. NaN after
-            a trial terminated.
-        rewards : array_like, shape (m, t_max + 1)
-        lengths : array_like of int, shape (m,), optional
-            Number of timesteps of each trial, if some were cut short.
-        actions, explored : array_like, shape (m, t_max + 1), optional
-            The actions, and which of them were exploratory.
-        durations : array_like, shape (m, t_max + 1), optional
-            How long each step takes; 1 by default.
+            Axes after the second are flattened.
+        rewards, lengths, actions, explored, durations : array_like
+            As the attributes.
 
         Returns
         -------
@@ -150,17 +144,7 @@ class KeptTrials:
         times = 0 if self.durations is None else int(self.durations.nbytes)
         return int(self.observations.nbytes) + int(self.rewards.nbytes) + times
 
-    def check_adds(self, other: KeptTrials) -> None:
-        """Raise `InvalidInputError` unless observations and timesteps have the same shape.
-
-        Parameters
-        ----------
-        other : KeptTrials
-
-        Raises
-        ------
-        InvalidInputError
-        """
+    def __add__(self, other: KeptTrials) -> KeptTrials:
         if not isinstance(other, KeptTrials):
             raise InvalidInputError(f"kept trials do not add to {type(other).__name__}")
         if other.observations.shape[1:] != self.observations.shape[1:]:
@@ -169,9 +153,6 @@ class KeptTrials:
                 f"add to trials of shape {other.observations.shape[1:]}"
             )
         check_both_timed(self.durations, other.durations)
-
-    def __add__(self, other: KeptTrials) -> KeptTrials:
-        self.check_adds(other)
         return together([self, other])
 
     def part(self, name: str) -> NDArray[Any]:
@@ -239,6 +220,39 @@ class KeptTrials:
             states = states.astype(np.result_type(states.dtype, np.float16))
             states[np.arange(self.t_max + 1) >= self.lengths[:n, None]] = np.inf
         return states
+
+
+def padded(
+    states: NDArray[Any],
+    lengths: IntArray,
+    ended: BoolArray,
+    t_max: int,
+    terminal: Any,
+    **flat: Any,
+) -> KeptTrials:
+    """Return trials over timesteps 0 to t_max that are given one after the other.
+
+    Trial i has ``lengths[i]`` timesteps, and one state more. If it ended, it stays in the terminal
+    state; otherwise it was cut short if it is shorter. ``flat`` are other parts of `KeptTrials`.
+    """
+    T, before = t_max + 1, np.cumsum(lengths) - lengths
+    n, t = np.minimum(lengths, T), np.arange(T + 1)
+    found = states[(before + np.arange(len(lengths)))[:, None] + np.minimum(t, n[:, None])]
+    over = ended & (lengths <= T)
+    if over.any():
+        found[over[:, None] & (t >= n[:, None])] = terminal
+    has = t[:-1] < n[:, None]
+    is_used = np.arange(lengths.sum()) - np.repeat(before, lengths) < T
+    parts: dict[str, Any] = {}
+    for name, numbers in flat.items():
+        if numbers is not None:
+            dtype = numbers.dtype
+            if name == "actions":
+                dtype = np.min_scalar_type(-1 - int(numbers.max()))
+            parts[name] = np.full(has.shape, _MISSING.get(name, 0.0), dtype)
+            parts[name][has] = numbers[is_used]
+    n = np.where(over, T, n)  # a trial that has ended has all timesteps
+    return KeptTrials(found, lengths=n if (n < T).any() else None, **parts)
 
 
 def together(portions: list[KeptTrials], *, in_file: bool = False) -> KeptTrials:

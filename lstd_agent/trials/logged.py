@@ -98,13 +98,10 @@ class LoggedTrials:
         observations : array_like, shape (m, n + 1, ...), or iterable of batches
             Lengths may differ. For a Dict or Tuple space each batch is a dict or tuple of arrays (n
             + 1, ...).
-        rewards : array_like, shape (m, n), or iterable of array_like
-            ``rewards[i][t]`` is paid on leaving ``observations[i][t]``.
-        actions : array_like, shape (m, n, ...), or iterable of array_like, optional
+        rewards, actions, durations : array_like, shape (m, n), or iterable of array_like
+            Of leaving ``observations[i][t]``. Actions and durations are optional.
         terminated : array_like of bool, shape (m,), optional
             Whether each trial ended with its last transition; by default none did.
-        durations : array_like, shape (m, n), or iterable of array_like, optional
-            ``durations[i][t]`` is how long trial i stays in ``observations[i][t]``; 1 by default.
         observation_space, action_space : Space, optional
 
         Returns

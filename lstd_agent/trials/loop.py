@@ -19,7 +19,7 @@ from lstd_agent.arrays import BoolArray
 from lstd_agent.errors import InvalidInputError, NotFittedError, check_integer
 from lstd_agent.trials.counted import Recording
 from lstd_agent.trials.encoding import Encoding
-from lstd_agent.trials.kept import check_timed, together
+from lstd_agent.trials.kept import check_timed
 from lstd_agent.trials.policies import Actor
 from lstd_agent.trials.recording import LockstepTrials, SequentialTrials, as_rewards
 from lstd_agent.trials.spaces import is_batch, plain_array
@@ -43,7 +43,7 @@ class UserLoop:
         lock: AbstractContextManager[Any],
     ) -> None:
         self._gathered, self._known, self._lock = gathered, known, lock
-        self._policy: tuple[Actor, np.random.Generator, Encoding] | None = None
+        self.policy: tuple[Actor, np.random.Generator, Encoding] | None = None
         self._sequential: SequentialTrials | None = None
         self._thread = 0
 
@@ -57,10 +57,6 @@ class UserLoop:
         self._is_checked = False
         self._longest: float = -1
         return self._sequential
-
-    def act_by(self, actor: Actor, rng: np.random.Generator) -> None:
-        """Let a policy act from here on."""
-        self._policy = actor, rng, self._trial.encoding
 
     @property
     def _trial(self) -> SequentialTrials:
@@ -85,9 +81,9 @@ class UserLoop:
 
     def act(self, observation: Any) -> Any:
         """Return the policy's action, or its actions; see `SeminormLSTDAgent.act`."""
-        if self._policy is None:
+        if self.policy is None:
             raise NotFittedError("the agent has no policy: give one to attach()")
-        actor, rng, encoding = self._policy
+        actor, rng, encoding = self.policy
         if not encoding.is_single(observation):
             if is_batch(encoding.space, observation):
                 encoding.encode(observation)
@@ -194,7 +190,7 @@ class UserLoop:
         trial.t_max = self.t_max
         trial.end()
         self._longest = -1
-        if len(trial.finished) * trial.finished[0].rewards.size >= _MOST_WAITING:
+        if sum(len(rewards) for _, rewards, *_ in trial.finished) >= _MOST_WAITING:
             self.flush()
 
     def drop_trial(self) -> None:
@@ -208,7 +204,7 @@ class UserLoop:
         with self._lock:
             if self.n_waiting:
                 how = self._gathered.n_trials, self._gathered.n_stored_trials
-                trials = together(self._trial.finished)
+                trials = self._trial.whole()
                 self._gathered.add(self._recording.portion_of(trials, *how))
                 self._trial.finished = []
 

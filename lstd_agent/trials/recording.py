@@ -20,6 +20,7 @@ from lstd_agent.trials.kept import (
     check_rewards,
     check_timed,
     checked_durations,
+    padded,
 )
 from lstd_agent.trials.spaces import MAX_REWARD, real_array
 
@@ -120,7 +121,15 @@ class LockstepTrials:
         whole = sample = None
         if self._whole:
             columns = zip(*self._whole, strict=True)
-            whole = _kept(*(None if c[0] is None else np.concatenate(c, axis=1) for c in columns))
+            parts: list[Any] = [
+                c[0] if c[0] is None else np.ascontiguousarray(np.concatenate(c, axis=1))
+                for c in columns
+            ]
+            states, rewards, durations, action, explored = parts
+            if action is not None:
+                action = action.astype(np.min_scalar_type(int(action.max())))
+                explored = explored if explored.any() else None
+            whole = KeptTrials(states, rewards, None, action, explored, durations)
         if self._counter is None:
             assert whole is not None
             return whole
@@ -138,7 +147,8 @@ class SequentialTrials:
     def __init__(self, encoding: Encoding, t_max: int | None) -> None:
         self.encoding, self.t_max = encoding, t_max
         self._hold = encoding.hold
-        self.finished: list[KeptTrials] = []
+        # States, rewards, durations, actions, and whether it terminated, of each finished trial.
+        self.finished: list[tuple[Any, ...]] = []
         self.drop()
 
     @property
@@ -159,7 +169,7 @@ class SequentialTrials:
         self.drop()
         self._held.append(self._hold(observation))
         if is_timed is None and self.finished:
-            is_timed = self.finished[0].durations is not None
+            is_timed = bool(self.finished[0][2])
         self._is_timed = is_timed
 
     def check_features(self) -> None:
@@ -204,28 +214,33 @@ class SequentialTrials:
                 "trials are: give t_max to attach()"
             )
         t_max = n - 1 if self.t_max is None else self.t_max
-        missing = t_max + 1 - n
-        if missing < 0 or (missing > 0 and not self.terminated):
+        if n > t_max + 1 or (n < t_max + 1 and not self.terminated):
             raise InvalidInputError(
                 f"this trial has timesteps 0 to {n - 1}, the others 0 to {t_max}: all "
                 "trials must have the same t_max (was it truncated? then raise the "
                 "environment's max_episode_steps). Drop it with drop_trial()"
             )
-        states = self._encode_held()
-        if self.terminated:
-            states = np.concatenate((states, np.repeat(states[-1:], t_max + 2 - len(states), 0)))
-            states[n:] = self.encoding.terminal
-        rewards, durations = np.array([self._rewards + [0.0] * missing]), None
-        if self._durations:
-            durations = np.array([self._durations + [1.0] * missing])
-        taken: tuple[Any, ...] = ()
-        if self._taken:
-            parts = (np.concatenate(each) for each in zip(*self._taken, strict=True))
-            taken = tuple(np.pad(part, (0, missing))[None] for part in parts)
-        states = self.encoding.compact(states)[None]
-        self.finished.append(_kept(states, rewards, durations, *taken))
+        states = self.encoding.compact(self._encode_held())
+        if self.terminated:  # one more state, as in trials that go on
+            states = np.append(states, states[-1:], axis=0)
+        self.finished.append((states, self._rewards, self._durations, self._taken, self.terminated))
         self.t_max = t_max
         self.drop()
+
+    def whole(self) -> KeptTrials:
+        """Return the finished trials."""
+        states, rewards, durations, taken, ended = zip(*self.finished, strict=True)
+        lengths, ends = np.array([len(each) for each in rewards]), np.array(ended)
+        flat: dict[str, Any] = {"rewards": np.concatenate(rewards)}
+        if durations[0]:
+            flat["durations"] = np.concatenate(durations)
+        if taken[0]:
+            steps = (step for each in taken for step in each)
+            action, explored = (np.concatenate(c) for c in zip(*steps, strict=True))
+            flat.update(actions=action, explored=explored if explored.any() else None)
+        assert self.t_max is not None
+        how = self.t_max, self.encoding.terminal
+        return padded(np.concatenate(states), lengths, ends, *how, **flat)
 
     def _encode_held(self) -> States:
         """Return the states of the trial under way; an error names the timestep."""
@@ -248,18 +263,6 @@ class SequentialTrials:
         self._rewards: list[float] = []
         self._durations: list[float] = []
         self._taken: list[Taken] = []
-
-
-def _kept(
-    states: Any, rewards: Any, durations: Any = None, action: Any = None, explored: Any = None
-) -> KeptTrials:
-    """Return trials, with their actions in the smallest integer type."""
-    if action is not None:
-        action = np.asarray(action, dtype=np.min_scalar_type(int(action.max())))
-        explored = explored if explored.any() else None
-    parts = states, rewards, None, action, explored, durations
-    whole: Any = (None if each is None else np.ascontiguousarray(each) for each in parts)
-    return KeptTrials(*whole)
 
 
 def as_rewards(reward: Any, shape: tuple[int, ...], t: int) -> FloatArray:

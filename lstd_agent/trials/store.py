@@ -20,7 +20,6 @@ from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
-from lstd_agent.arrays import States
 from lstd_agent.errors import InvalidInputError, NotFittedError, check_choice, check_integer
 from lstd_agent.features.tables import Features, Standardized, is_table
 from lstd_agent.trials.collect import AnyEnv, Request, single_spaces
@@ -33,7 +32,7 @@ from lstd_agent.trials.encoded_logs import (
     implied_space,
 )
 from lstd_agent.trials.encoding import Encoding, ObservationKind, make_encoding
-from lstd_agent.trials.kept import KeptTrials, in_words, taken_to_file, together
+from lstd_agent.trials.kept import KeptTrials, check_timed, in_words, taken_to_file, together
 from lstd_agent.trials.logged import as_logged
 from lstd_agent.trials.loop import UserLoop
 from lstd_agent.trials.policies import (
@@ -85,10 +84,7 @@ class Batches:
     @property
     def is_timed(self) -> bool | None:
         """Whether steps have durations; None before there are trials."""
-        if not self._portions:
-            return None
-        held = vars(self._portions[0])
-        return held.get("durations", held.get("duration_sums")) is not None
+        return _times(self._portions[0]) is not None if self._portions else None
 
     @property
     def are_kept(self) -> bool:
@@ -99,8 +95,7 @@ class Batches:
         """Add trials, counted in as many batches, or kept."""
         self.check_t_max(portion.t_max)
         portions, in_file = list(self._portions), self.in_file
-        if portions:
-            portions[0].check_adds(portion)  # type: ignore[arg-type]
+        check_timed(self.is_timed, _times(portion))
         if isinstance(portion, KeptTrials):
             in_file |= portion.nbytes + sum(_size(each) for each in portions) > self.max_bytes
         portions.append(self._joined([portion], in_file))
@@ -185,19 +180,15 @@ class Batches:
         if portion is None:
             return
         self.check_t_max(portion.t_max)
-        if ours is not None:
-            ours.check_adds(portion)  # type: ignore[arg-type]
+        check_timed(self.is_timed, _times(portion))
         if isinstance(portion, KeptTrials):
             self.add(portion)
             return
+        if isinstance(ours, CountedTrials) and ours.taken is not None and portion.taken is not None:
+            ours.taken.check_adds(portion.taken)
         samples = [theirs.sample]
         for counts, taken in list(zip(theirs.sums, theirs.taken, strict=True)):
             self.add_counts(counts, taken, samples.pop() if samples else None)
-
-    def some_observations(self) -> States:
-        """Return kept observations (m, t_max + 2, k) that standardized features are measured on."""
-        trials = self.total.observations
-        return trials[: max(1, _MOST_MEASURED // trials[0].size)]
 
     def account(self) -> str:
         """Return how trials of vectors are kept, as text; empty for counted ones."""
@@ -214,6 +205,10 @@ class Batches:
                 f"the trials collected so far have t_max = {self.t_max}; got {t_max}. "
                 "Collect with the same t_max, or forget them with reset()"
             )
+
+
+def _times(portion: Portion) -> Any:
+    return portion.durations if isinstance(portion, KeptTrials) else portion.duration_sums
 
 
 def _size(portion: Portion) -> int:
@@ -354,7 +349,7 @@ class TrialStore:
             self.encoding, self._stated = encoding, stated
             self.loop.begin(encoding, t_max)
             if actor is not None:
-                self.loop.act_by(actor, np.random.default_rng(seed))
+                self.loop.policy = actor, np.random.default_rng(seed), encoding
 
     def add(self, data: CountsLike | KeptTrials | TrialStore) -> None:
         """Add trials from elsewhere; see `SeminormLSTDAgent.add`."""
@@ -554,7 +549,8 @@ class TrialStore:
         if encoding is None:
             return
         if not encoding.is_measured and self._batches.are_kept:
-            encoding.measure(self._batches.some_observations())
+            seen = self._batches.total.observations
+            encoding.measure(seen[: max(1, _MOST_MEASURED // seen[0].size)])
         if isinstance(encoding.given, Standardized):
             self.features = encoding.given
 
