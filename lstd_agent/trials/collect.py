@@ -120,9 +120,10 @@ def collect_rounds(
     """
     with progress_bar(request.n_steps, "step", request.progress, scale=True) as bar:
         rounds = _Rounds(env, recording, policy, keep, request, bar)
-        size, run = max(1, _ROUND_TIMESTEPS // (request.t_max + 1)), rounds.one_by_one
         if isinstance(env, VectorEnv):
             size, run = env.num_envs, rounds.in_lockstep
+        else:
+            size, run = max(1, _ROUND_TIMESTEPS // (request.t_max + 1)), rounds.one_by_one
         for piece in request.pieces(size):
             run(piece)
 
@@ -170,10 +171,10 @@ class _Rounds:
         self.seed = None
         return observation, info
 
-    def _encoded(self, observations: Any, t: int) -> States:
-        """Return the states of all copies; an error names the timestep."""
+    def _encoded(self, observations: Any, t: int, n: int) -> States:
+        """Return the states of the first n copies; an error names the timestep."""
         try:
-            return self.recording.encoding.encode(observations)
+            return self.recording.encoding.encode(observations)[:n]
         except InvalidInputError as error:
             raise InvalidInputError(f"{error} at timestep {t}") from None
 
@@ -182,7 +183,7 @@ class _Rounds:
         env, t_max, n = self.env, request.t_max, request.n_trials
         mode = env.metadata.get("autoreset_mode")
         observation, info = self._reset()
-        states = self._encoded(observation, 0)[:n]
+        states = self._encoded(observation, 0, n)
         trials = LockstepTrials(self.recording, states, request.first, request.n_stored)
         exploration, taken = self.exploration, None
         if exploration is not None:
@@ -207,9 +208,10 @@ class _Rounds:
                     # Copies whose trial has ended step on, unobserved, together with the others.
                     observation, info = env.reset(options={"reset_mask": ended})
             rewards = as_rewards(reward, (env.num_envs,), t)[:n]
-            states = self._encoded(following, t + 1)[:n]
-            times = None if times is None else times[:n]
-            trials.advance(rewards, states, newly_ended, taken, times)
+            states = self._encoded(following, t + 1, n)
+            trials.advance(
+                rewards, states, newly_ended, taken, None if times is None else times[:n]
+            )
             self.bar.update(n)
         self.keep(trials.finish())
 
@@ -357,10 +359,9 @@ def _check_truncation(truncated: BoolArray, t: int, t_max: int) -> None:
 class Restart(gym.Wrapper[Any, Any, Any, Any]):
     """Starts again after termination, instead of ending: the task never terminates.
 
-    The terminal observation is returned unchanged. The step after it pays 0 for any action and
-    leads to the environment's reset observation. If steps have an ``info["duration"]``, its
-    duration is 0. Truncation is passed on: ``max_episode_steps=-1`` makes an environment without a
-    limit.
+    The terminal observation is returned unchanged. The step after it pays 0 for any action, takes
+    no time if steps have an ``info["duration"]``, and leads to the environment's reset observation.
+    Truncation is passed on: ``max_episode_steps=-1`` makes an environment without a limit.
 
     Parameters
     ----------
@@ -388,34 +389,12 @@ class Restart(gym.Wrapper[Any, Any, Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Reset the environment.
-
-        Parameters
-        ----------
-        seed : int, optional
-        options : dict, optional
-            Of the environment.
-
-        Returns
-        -------
-        observation, info
-        """
+        """Reset the environment."""
         self._over = False
         return super().reset(seed=seed, options=options)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Take a step, or start again if the last one reached an end.
-
-        Parameters
-        ----------
-        action : object
-            Ignored if the environment starts again.
-
-        Returns
-        -------
-        observation, reward, terminated, truncated, info
-            ``terminated`` is False; the step that starts again pays 0.
-        """
+        """Take a step, or start again if the last one reached an end."""
         if self._over:
             self._over = False
             observation, info = super().reset()

@@ -250,8 +250,9 @@ class CountedTrials:
 
     @property
     def _trials_at(self) -> IntArray:
-        every = np.repeat(self.n_by_batch[:, None], self.t_max + 1, axis=1)
-        return every if self.n_at is None else self.n_at
+        if self.n_at is not None:
+            return self.n_at
+        return np.repeat(self.n_by_batch[:, None], self.t_max + 1, axis=1)
 
 
 class Counter:

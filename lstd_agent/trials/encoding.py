@@ -1,8 +1,7 @@
 """Encodings: observations become states, which have features.
 
-Observations of a Discrete space, or of a small finite space, are *counted*: states are numbers.
-Other observations are *vectors*. A task that ends has one more state, *terminal*: absorbing,
-without reward, with all features 0.
+Observations of a small finite space are *counted*: states are numbers. Others are *vectors*. A task
+that ends has one more state, *terminal*: absorbing, without reward, with all features 0.
 """
 
 from __future__ import annotations
