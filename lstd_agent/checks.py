@@ -1,18 +1,19 @@
 r"""Checks of trials and of the values fitted to them, in units of earned rewards.
 
 No check is scaled by predicted values, so that a wild fit cannot silence its own alarm. The unit E
-(`earned_range`) is the range of cumulative mean rewards above the last quarter's mean reward. Every
-test asks whether u, one number a trial, has mean 0, by
+(`earned_range`) is the range of cumulative mean rewards above the last quarter's mean reward. Most
+tests ask whether u, one number a trial, has mean 0, by
 
 .. math:: S(u) = \sum_i u_i \Big/ \sqrt{\sum_i u_i^2} .
 
 If u is symmetric about 0, |S| exceeds x with a probability of at most 2 exp(-x²/2), for any number
 of trials and any tails (Hoeffding). S² is at most the number of nonzero u, so a few rare events
-never alarm. m tests share the level, see `critical`.
+never alarm. Tests of one check share its level, and the five checks together alarm with a
+probability of 3 % or less where nothing is wrong.
 
 The functions take arrays: rewards R (N, T), NaN after a trial was cut short; features (M, T, d) of
-some of the trials; fitted values (N, T + 1); groups of trials with like starts, the first of which
-is all trials (`start_groups`).
+some of the trials; values (N, T + 1) and surprises (N, T); groups of trials with like starts, the
+first of which is all trials (`start_groups`).
 """
 
 from __future__ import annotations
@@ -23,16 +24,16 @@ from typing import Any
 
 import numpy as np
 
-from lstd_agent.arrays import BoolArray, FloatArray, IntArray
+from lstd_agent.arrays import FloatArray, IntArray
 
-# Probability of a false alarm by one check, with all its tests.
-LEVEL = 0.01
+# Probability of a false alarm by one check, with all its tests; there are five checks.
+LEVEL = 0.03 / 5
 
 # Groups of fewer trials are not tested by themselves: their standard errors are uncertain.
 MIN_TRIALS = 24
 
 # With fewer trials no S can be critical: whether the tail has settled is not known.
-FEWEST_TRIALS = 11
+FEWEST_TRIALS = 12
 
 # Missing rewards matter if they are a larger share of E; the probability of this for an alarm, and
 # for "not known".
@@ -48,8 +49,7 @@ _MOVES = 0.25
 _LASTING, _OWN, _FEW_ROWS = 0.5, 0.05, 50
 
 # A misfit matters if it is a larger share of E; misfits of groups, if their standard deviation is.
-# Significance level at which groups differ.
-_MISFIT, _SPREAD, _BETWEEN = 0.05, 0.1, 0.001
+_MISFIT, _SPREAD = 0.05, 0.1
 
 # Smallest correlation of surprises that matters.
 _ALIKE = 0.05
@@ -147,7 +147,10 @@ def in_a_line(observation: Any) -> str:
 
 
 def critical(n_tests: float) -> float:
-    """Return the |S| that n tests of symmetric numbers exceed with probability `LEVEL`."""
+    """Return the |S| that n tests of symmetric numbers exceed with probability `LEVEL`.
+
+    A one-sided test is half a test.
+    """
     return float(np.sqrt(2.0 * np.log(2.0 * max(n_tests, 0.5) / LEVEL)))
 
 
@@ -254,8 +257,8 @@ def check_tail(
     L runs from a quarter to a half of the tail. Any period of up to a quarter of the trial divides
     one such L, so only a true movement shows at every L. Rewards have not settled if the smallest S
     of some group over L is critical, and the missing reward is surely more than a share of E.
-    States have not settled if, for each L, both halves of the trials move along one direction of
-    the features of some block (M, T, d), and more than a share of a standard deviation is left.
+    States have not settled if, for each L, trials move along a direction of the features of some
+    block (M, T, d), and more than a share of a standard deviation is left.
     """
     groups = [*groups[:1], *(group for group in groups[1:] if len(group) >= MIN_TRIALS)]
     T, h, E = R.shape[1], R.shape[1] // 2, earned_range(R, groups)
@@ -273,7 +276,7 @@ def check_tail(
         found = still_missing(R[group], L, _MISSING * E)
         if (surely := found[2] if S.min() > critical(len(groups)) else 0.0) > sure:
             missing, error, sure = *found[:2], surely
-    moving = max(_movement_left(F, lengths, critical(len(blocks))) for F in blocks)
+    moving = max(_movement_left(F, lengths, critical(len(blocks) / 2)) for F in blocks)
     return TailCheck(
         missing=missing,
         missing_error=error,
@@ -286,43 +289,41 @@ def check_tail(
 
 
 def _movement_left(F: FloatArray, lengths: IntArray, z: float) -> float:
-    """Return the smallest remaining movement over lengths, in standard deviations."""
-    T = F.shape[1]
-    h = T // 2
-    sd = np.sqrt(np.maximum(mean_of(F[:, h:] ** 2, (0, 1)) - mean_of(F[:, h:], (0, 1)) ** 2, 0.0))
-    largest = np.abs(np.where(np.isfinite(F), F, 0.0)).max(axis=(0, 1), initial=0.0)
-    keep = sd > 1e-6 * np.maximum(largest, _TINY)
-    if not keep.any() or len(F) < FEWEST_TRIALS:
+    """Return the smallest remaining movement over lengths, in standard deviations.
+
+    Each half of the trials is projected on a direction w that the other half gives: w = mean D/sd²
+    of the features with a large S, where D is the last window less the first.
+    """
+    T, h, N = F.shape[1], F.shape[1] // 2, len(F)
+    tail = F[:, h:][np.isfinite(F[:, h:, 0])]
+    largest = np.fmax.reduce(np.abs(tail), axis=0, initial=_TINY)
+    sd = tail.std(axis=0) if len(tail) else np.zeros(F.shape[2])
+    keep = sd > 1e-6 * largest
+    if not keep.any() or N < FEWEST_TRIALS:
         return 0.0
-    F, sd = F[:, :, keep], sd[keep]
-    C, least = partial_sums(F), np.inf
+    C, sd, V = partial_sums(F[:, :, keep]), sd[keep], np.atleast_2d(np.cov(tail[:, keep].T))
+    rounding, least = _ROUNDING * largest[keep], np.inf
     for L in lengths[::-1].tolist():
-        whole = [j for j in (2, 1, 0) if (j + 1) * L <= T]
-        w = [(C[:, T - j * L] - C[:, T - (j + 1) * L]) / L for j in whole]
-        D = w[-1] - (C[:, h + L] - C[:, h]) / L
-        D[np.abs(D) < _ROUNDING * largest[keep]] = 0.0
-        least = min(least, max(_movement(D, w, F[:, h:], sd, z, part) for part in (0, 1)))
+        windows = [C[:, T - j * L] - C[:, T - (j + 1) * L] for j in range(min(3, T // L))]
+        D = (windows[0] - (C[:, h + L] - C[:, h])) / L
+        D[np.abs(D) < rounding] = 0.0
+        u, m = np.zeros(N), []
+        for half in (0, 1):
+            one, other = slice(half, None, 2), slice(1 - half, None, 2)
+            w = np.where(np.abs(self_normalized(D[one])) > 2.0, mean_of(D[one]), 0.0) / sd**2
+            if w.any():
+                w /= max(float(np.sqrt(w @ V @ w)), _TINY)
+                u[other] = D[other] @ w
+                means = [float(mean_of(x[other]) @ w) / L for x in windows]
+                m.append([abs(float(mean_of(u[other]))), *-np.diff(means)])
+        if self_normalized(u) <= z:
+            return 0.0  # other lengths cannot change this
+        moved, *steps = np.mean(m, axis=0).tolist()
+        q = min(abs(steps[0]) / max(abs(steps[1]), _TINY), 0.95) if len(steps) > 1 else 0.95
+        least = min(least, moved, abs(steps[0]) * q / (1 - q))
         if least <= _MOVES:
-            break  # longer lengths cannot change this
+            break
     return float(least)
-
-
-def _movement(
-    D: FloatArray, windows: Sequence[FloatArray], F: FloatArray, sd: FloatArray, z: float, part: int
-) -> float:
-    """Return the remaining movement along f w, with w = mean D / sd² where S is large."""
-    found, other = slice(part, None, 2), slice(1 - part, None, 2)
-    moves = np.abs(self_normalized(D[found])) > 2.0
-    w = np.where(moves, mean_of(D[found]), 0.0) / sd**2
-    if not w.any() or abs(float(self_normalized(D[other] @ w))) < z:
-        return 0.0
-    y = F[other] @ w
-    scale = max(float(np.nanstd(y)), _TINY)
-    m = [float(mean_of(x[other] @ w)) / scale for x in windows]
-    moved = abs(float(mean_of(D[other] @ w))) / scale
-    earlier, later = (m[1] - m[0], m[2] - m[1]) if len(m) == 3 else (0.0, m[-1] - m[0])
-    q = min(abs(later) / max(abs(earlier), _TINY), 0.95)
-    return float(min(moved, abs(later) * q / (1 - q)))
 
 
 def check_own_means(R: FloatArray, unit: float, total: float = 1.0) -> float:
@@ -368,69 +369,88 @@ def _normal_scores(m: FloatArray) -> FloatArray:
     return scores
 
 
+def surprises(R: FloatArray, values: FloatArray, gain: float) -> FloatArray:
+    """Return r_t - g + v(s_{t+1}) - v(s_t), which has mean 0 if values are right."""
+    return R - gain + values[:, 1:] - values[:, :-1]
+
+
+def check_hidden(delta: FloatArray, unit: float) -> float:
+    """Return the correlation of surprises in adjacent timesteps; 0 where it does not matter.
+
+    If observations are Markov states and values are right, a surprise has mean 0 given the past. A
+    lasting hidden state makes adjacent surprises correlated. Alarms if the correlation is
+    significant, and large enough by itself and in units of E.
+    """
+    delta = np.where(np.isfinite(delta), delta - mean_of(delta), 0.0)
+    one, other = delta[:, :-1], delta[:, 1:]
+    u, square = (one * other).sum(axis=1), float((one**2 + other**2).sum()) / 2
+    alike = float(u.sum()) / max(square, _TINY)
+    amount = np.sqrt(max(0.0, 2.0 * float(u.mean())))
+    surely = float(self_normalized(u)) > critical(0.5) and not few_events(u)
+    return alike if surely and alike > _ALIKE and amount > _SPREAD * unit else 0.0
+
+
 def check_starts(
     R: FloatArray,
     values: FloatArray,
+    delta: FloatArray,
     gain: float,
     groups: Sequence[IntArray],
     *,
     unit: float,
     settled: bool = True,
-    skipped: BoolArray | None = None,
     gain_error: float = np.nan,
     gain_is_given: bool = False,
-) -> tuple[list[Misfit], bool, FloatArray]:
+) -> tuple[list[Misfit], bool]:
     """Compare the values of starts with the rewards of their trials.
 
-    u(H) = Σ_{t<H} (r_t - g + v(s_{t+1}) - v(s_t)) has mean 0 from any start, if values are right.
-    Trials that were cut short count up to their ends. Exploratory transitions, ``skipped`` (N, T),
-    are left out. H is T/8, T/4, T/2 and T. If the tail has settled, T is also tested with rewards
-    alone. Weights of the tail's rewards then fall to 0, so the phase of a period at the last
-    timestep does not matter. A wrong gain adds the same amount to all trials: groups are tested
-    without that amount. The group of all trials is tested with it and with the gain's noise. A
-    given gain differs from the trials' own gain by noise, at each of T timesteps. Small groups are
-    tested together, see `_misfit_between`.
+    u(H), the sum of the first H surprises ``delta`` (N, T), has mean 0 from any start if values are
+    right. Trials that were cut short count up to their ends; surprises that are NaN are left out. H
+    is T/8, T/4, T/2 and T. If the tail has settled, T is also tested with rewards alone. Weights of
+    the tail's rewards then fall to 0, so the phase of a period at the last timestep does not
+    matter. A wrong gain adds the same amount to all trials: groups are tested without that amount.
+    The group of all trials is tested with it and with the gain's noise. A given gain differs from
+    the trials' own gain by noise, at each of T timesteps. All trials, groups of `MIN_TRIALS` and
+    more, and differences between all groups (`_between`) share the level in thirds.
 
-    Returns the misfit of each group at its longest horizon, most significant first; whether some
-    group's noise is unknown because few rare events make it up; and u(T).
+    Returns the misfit of each group at its longest horizon, most significant first; and whether
+    some group's noise is unknown because few rare events make it up.
     """
-    T = R.shape[1]
-    taken = np.isfinite(R) & np.isfinite(values[:, 1:]) & np.isfinite(values[:, :-1])
-    whole: BoolArray = np.asarray(taken.all(axis=1))
-    if skipped is not None:
-        taken &= ~skipped
-    delta = np.where(taken, R - gain + values[:, 1:] - values[:, :-1], 0.0)
-    C, n = partial_sums(delta), partial_sums(taken.astype(np.float64))
+    from scipy.special import stdtrit  # takes long to import
+
+    T, taken = R.shape[1], np.isfinite(delta)
+    whole = taken.all(axis=1)
+    C, n = partial_sums(np.where(taken, delta, 0.0)), partial_sums(taken.astype(np.float64))
     earned = partial_sums(R)[whole]
     rare = len(earned) > 1 and few_events(earned[:, T])
     tests = [(H, True) for H in sorted({max(1, T // 8), max(1, T // 4), max(1, T // 2), T})]
-    tests += [(T, False)] * (settled and skipped is None)
-    z = critical((1 + sum(len(group) >= MIN_TRIALS for group in groups[1:])) * len(tests))
+    tests += [(T, False)] * settled
+    share = LEVEL / 3 / len(tests)
+    n_groups = max(1, sum(len(group) >= MIN_TRIALS for group in groups[1:]))
     least = max(_MISFIT * unit, _ROUNDING * T * float(np.nanmax(np.abs(R), initial=0.0)))
     found: dict[int, Misfit] = {}
-    unknown = False
-    between: Misfit | None = None
+    unknown, between = False, None
 
     def misfit(i: int, mean: float, error: float) -> Misfit:
         predicted = float(values[groups[i], 0].mean())
         return Misfit(i, predicted, predicted + mean, error, H, closed)
 
     for H, closed in tests:
-        u, steps = C[:, H], n[:, H]
+        u, steps, ok = C[:, H], n[:, H], n[:, H] > 0
         if not closed:
-            u = np.where(whole, (R - gain) @ _fade(T) - values[:, 0], 0.0)
-        ok = (steps > 0) if closed else whole
+            u, ok = np.where(whole, (R - gain) @ _fade(T) - values[:, 0], 0.0), whole
+        rate = steps / max(float(steps[ok].sum()), 1.0)
+        u0 = np.where(ok, u - rate * u[ok].sum(), 0.0)
         kept = [(i, group[ok[group]]) for i, group in enumerate(groups)]
-        u0 = np.where(ok, u - steps * (u[ok].sum() / max(float(steps[ok].sum()), 1.0)), 0.0)
-        if closed and (worst := _misfit_between(u0, kept[1:], unit, len(tests))):
+        kept = [(i, group) for i, group in kept if len(group) > 1]
+        if closed and (worst := _between(u0, kept[1:], unit, share)):
             between = misfit(*worst)
-        kept = [(i, group) for i, group in kept if len(group) >= MIN_TRIALS]
-        errors = _errors_of_groups(u0, [group for _, group in kept])
+        errors = _errors_of_groups(u0, rate, [group for _, group in kept])
         for (i, group), error in zip(kept, errors, strict=True):
+            if len(group) < MIN_TRIALS or (i == 0 and not closed):
+                continue
             mean, noises = float(u0[group].mean()), [u0[group]]
             if i == 0:
-                if not closed:
-                    continue
                 mean = float(u[group].mean())
                 if whole.sum() >= MIN_TRIALS:
                     rates = [(earned[:, T] - earned[:, b]) / (T - b) for b in (0, T // 2)]
@@ -439,11 +459,14 @@ def check_starts(
                     error = max(float(np.sqrt((w**2).sum())) / len(w) for w in noises)
                 else:
                     error = float(np.hypot(error, steps.mean() * np.nan_to_num(gain_error)))
+            p = share / 2 / (n_groups if i else 1)
+            z, room = -float(stdtrit(len(group) - 1, p)), 0.0
             if rare or any(few_events(w) for w in noises):
+                # Poisson counts of this mean are 0 with probability p: so many events may lack.
                 largest = max(float(np.abs(w).max()) for w in noises)
-                if largest / len(group) > least:  # one more event would change the verdict
-                    unknown = True
-            elif abs(mean) > max(z * error, least):
+                room = -np.log(p) * largest / len(group)
+                unknown |= largest / len(group) > least
+            if abs(mean) > max(z * error, least) + room:
                 # Longer horizons overwrite shorter ones: they depend less on fitted values.
                 found[i] = misfit(i, mean, error)
     if between:
@@ -452,29 +475,7 @@ def check_starts(
     def sureness(misfit: Misfit) -> float:
         return abs(misfit.direct - misfit.predicted) / max(misfit.error, _TINY)
 
-    return sorted(found.values(), key=sureness, reverse=True), unknown, C[:, T]
-
-
-def check_hidden(
-    R: FloatArray, values: FloatArray, gain: float, unit: float, skipped: BoolArray | None = None
-) -> float:
-    """Return the correlation of surprises in adjacent timesteps; 0 where it does not matter.
-
-    If observations are Markov states and values are right, a surprise r_t - g + v(s_{t+1}) - v(s_t)
-    has mean 0 given the past. A lasting hidden state makes adjacent surprises correlated. Alarms if
-    the correlation is significant, and large enough by itself and in units of E.
-    """
-    taken = np.isfinite(R) & np.isfinite(values[:, 1:]) & np.isfinite(values[:, :-1])
-    if skipped is not None:
-        taken &= ~skipped
-    delta = np.where(taken, R - gain + values[:, 1:] - values[:, :-1], np.nan)
-    delta = np.where(taken, delta - mean_of(delta), 0.0)
-    one, other = delta[:, :-1], delta[:, 1:]
-    u, square = (one * other).sum(axis=1), float((one**2 + other**2).sum()) / 2
-    alike = float(u.sum()) / max(square, _TINY)
-    amount = np.sqrt(max(0.0, 2.0 * float(u.mean())))
-    surely = float(self_normalized(u)) > critical(1) and not few_events(u)
-    return alike if surely and alike > _ALIKE and amount > _SPREAD * unit else 0.0
+    return sorted(found.values(), key=sureness, reverse=True), unknown
 
 
 def _fade(T: int) -> FloatArray:
@@ -483,13 +484,14 @@ def _fade(T: int) -> FloatArray:
     return np.where(x < 0.5, 1.0 - 2.0 * x**2, 2.0 * (1.0 - x) ** 2)
 
 
-def _misfit_between(
-    u: FloatArray, groups: Sequence[tuple[int, IntArray]], unit: float, n_tests: int
+def _between(
+    u: FloatArray, groups: Sequence[tuple[int, IntArray]], unit: float, level: float
 ) -> tuple[int, float, float] | None:
     """If groups differ significantly, return the most deviating one, its mean u and error.
 
-    An F test of all groups together detects differences that small groups do not show alone. Groups
-    that contain smaller groups are left out. Means must vary by more than a share of E.
+    The F test of Brown and Forsythe allows groups different variances, and detects differences that
+    small groups do not show alone. Groups that contain smaller groups are left out. Means must vary
+    by more than a share of E.
     """
     from scipy.special import fdtrc  # takes long to import
 
@@ -498,35 +500,45 @@ def _misfit_between(
         number[group] = i
     x = u[number >= 0]
     names, k, n = np.unique(number[number >= 0], return_inverse=True, return_counts=True)
-    m = len(names) - 1
-    if m < 1 or len(x) - m < FEWEST_TRIALS:
+    if len(names) < 2 or n.min() < 2 or len(x) - len(names) < FEWEST_TRIALS:
         return None
     x = x - x.mean()
-    means = np.bincount(k, x) / n
+    means, f = np.bincount(k, x) / n, n / len(x)
     rest = x - means[k]
-    within, all_between = float(rest @ rest) / (len(x) - m - 1), float(n @ means**2)
-    spread = np.sqrt(max(0.0, all_between - m * within) / len(x))
-    surely = fdtrc(m, len(x) - m - 1, all_between / m / max(within, _TINY)) < _BETWEEN / n_tests
-    if not surely or spread <= _SPREAD * unit or few_events(rest):
+    variance = np.bincount(k, rest**2) / (n - 1)
+    parts = (1 - f) * variance
+    expected = max(float(parts.sum()), _TINY)
+    F = float(n @ means**2) / expected
+    upper = expected**2 / max(
+        float(variance @ variance + (f @ variance) ** 2 - 2 * f @ variance**2), _TINY
+    )
+    lower = expected**2 / max(float((parts**2 / (n - 1)).sum()), _TINY)
+    spread = np.sqrt(max(0.0, float(n @ means**2) - expected) / len(x))
+    if fdtrc(upper, lower, F) >= level or spread <= _SPREAD * unit or few_events(rest):
         return None
     j = int(np.argmax(n * means**2))
-    return int(names[j]), float(means[j]), float(np.sqrt(within / n[j]))
+    return int(names[j]), float(means[j]), float(np.sqrt(variance[j] / n[j]))
 
 
-def _errors_of_groups(u: FloatArray, groups: Sequence[IntArray]) -> list[float]:
-    """Return standard errors of groups' mean u, with the jumps of all trials.
+def _errors_of_groups(u: FloatArray, rate: FloatArray, groups: Sequence[IntArray]) -> list[float]:
+    """Return standard errors of groups' mean u, with the jumps and the mean of all trials.
 
     A jump is the part of u beyond 6 median deviations from the group's median. So a group that
-    happens to lack a rare event still counts it.
+    happens to lack a rare event still counts it. ``rate`` (N,): the share of the total u that was
+    taken from each u.
     """
-    jumps = np.zeros(len(u))
+    jumps, rest = np.zeros(len(u)), u.copy()
     for group in groups[1:] or groups:
         away = np.abs(u[group] - np.median(u[group]))
         jumps[group] = np.maximum(away - 6 * 1.4826 * np.median(away), 0.0)
-    every = (jumps**2).mean()
-    lacked = [max(0.0, every - (jumps[k] ** 2).mean()) for k in groups]
-    pairs = zip(groups, lacked, strict=True)
-    return [float(np.sqrt((u[k].var(ddof=1) + more) / len(k))) for k, more in pairs]
+        rest[group] = u[group] - u[group].mean()
+    errors = []
+    for k in groups:
+        lacked = max(0.0, float((jumps**2).mean() - (jumps[k] ** 2).mean()))
+        own = (float(u[k].var(ddof=1)) + lacked) / len(k)
+        others = float(rest @ rest - rest[k] @ rest[k])
+        errors.append(float(np.sqrt(own + max(others, 0.0) * float(rate[k].mean()) ** 2)))
+    return errors
 
 
 def ends_without_support(lengths: IntArray, states: FloatArray) -> float:

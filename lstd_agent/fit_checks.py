@@ -23,6 +23,7 @@ from lstd_agent.checks import (
     ends_without_support,
     mean_of,
     start_groups,
+    surprises,
     trial_weights,
 )
 from lstd_agent.diagnostics import Diagnostics
@@ -157,14 +158,15 @@ def _checked(fit: Fit, trials: KeptTrials, facts: dict[str, Any]) -> dict[str, A
         block[~here[every]] = np.nan
     groups, time = start_groups(first), facts["mean_duration"]
     tail = check_tail(R, [block[:, :T] for block in moving], groups)
-    found, unknown, u = check_starts(
-        *(R, v, facts["gain"] * time, groups),
+    delta = np.where(skipped, np.nan, surprises(R, v, facts["gain"] * time))
+    found, unknown = check_starts(
+        *(R, v, delta, facts["gain"] * time, groups),
         unit=tail.unit,
-        settled=tail.settled,
-        skipped=skipped if skipped.any() else None,
+        settled=tail.settled and not skipped.any(),
         gain_error=facts["gain_error"] * time,
         gain_is_given=facts["gain_rows"] == "given",
     )
+    u = np.nansum(delta, axis=1)
     rows, n_in_row = R, 1.0
     if facts["drawn"] and (batches := _means_of_batches(fit)) is not None:
         rows, n_in_row = batches[:, :T], facts["n_trials"] / len(batches)
@@ -180,9 +182,7 @@ def _checked(fit: Fit, trials: KeptTrials, facts: dict[str, Any]) -> dict[str, A
         ),
         "n_checked": N,
         "stop": T,
-        "hidden": check_hidden(
-            R, v, facts["gain"] * time, tail.unit, skipped if skipped.any() else None
-        ),
+        "hidden": check_hidden(delta, tail.unit),
         "own_means": check_own_means(rows, tail.unit, n_in_row) / time,
         "start_tolerable": _tolerable(
             fit.source.starts, facts["start_determined"], first, u - end, tail.unit
