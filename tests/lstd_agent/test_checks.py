@@ -17,17 +17,15 @@ from lstd_agent.checks import (
     check_starts,
     check_tail,
     critical,
-    direct_difference,
-    drawn_trials,
     ends_without_support,
     self_normalized,
     start_groups,
     still_missing,
     surprises,
-    trial_weights,
 )
 from lstd_agent.diagnostics import Diagnostics
 from lstd_agent.errors import FitWarning
+from lstd_agent.fit_checks import direct_difference, drawn_trials, trial_weights
 
 Array = Any
 
