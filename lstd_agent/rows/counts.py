@@ -40,6 +40,7 @@ class CountRows:
 
     are_places = True
     candidates_are = "state"
+    support_threshold = 0.0
     default_kernel = Kernel()  # the paper's: a Gaussian of width 1
 
     def __init__(
@@ -69,6 +70,7 @@ class CountRows:
         self.batches, (self._moves, self._paid, self._times) = list(batches), entries
         self._trials = np.array([batch.n_trials for batch in batches])
         self.n_trials = int(self._trials.sum())
+        self.models: dict[Any, Any] = {}  # those of `lstd_agent.system.model`
 
     def _of(self, batches: Sequence[TransitionCounts], entries: Sequence[Any]) -> CountRows:
         """Return rows of other batches with the same coordinates, terminal and main state."""

@@ -46,6 +46,7 @@ class TrialRows:
 
     are_places = False
     candidates_are = "index of a stored observation"
+    support_threshold = 0.0
     default_kernel = Kernel(width="median")  # the distance between candidates
     visits = None  # vectors are not counted
     recurrent_classes = ()
@@ -279,14 +280,14 @@ class TrialRows:
         """Return the function that gives the number of samples (n, m) of observations (m, k).
 
         By the Christoffel function of each window; 0 where it is below ten. ``segments`` are
-        factors, or the sparse system, of the trials to count.
+        factors, or solved windows of sparse features, of the trials to count.
         """
         if self.is_sparse:
             n_samples = self._n_samples(windows)[:, None]
 
             def sparse_samples(states: NDArray[Any]) -> FloatArray:
                 rows = sparse.csr_array(self.features(states))
-                shares = [segments.occupancy(rows, k) for k in range(len(windows))]
+                shares = [each.window.occupancy(rows) for each in segments]
                 return np.asarray(np.stack(shares) * n_samples)
 
             return sparse_samples

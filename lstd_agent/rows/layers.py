@@ -91,7 +91,9 @@ class Samples(Protocol):
 
     ``constant`` is the 1 of (f, 1), or 0 in tasks that end. ``rcond`` is the relative cutoff of
     the size of features. If ``are_places``, the rows of each timestep stand for the same states,
-    else for trials. ``n_trials`` is 0 where all is exact.
+    else for trials. ``n_trials`` is 0 where all is exact. If ``is_sparse``, features are many and
+    sparse, and equations are those of `lstd_agent.system.sparse`. Candidate reference states with a
+    larger occupancy than ``support_threshold`` are in a window's support.
     """
 
     t_max: int
@@ -100,7 +102,9 @@ class Samples(Protocol):
     constant: float
     rcond: float
     are_places: bool
+    is_sparse: bool
     n_trials: int
+    support_threshold: float
 
     def merged(self, start: int, stop: int, group: Any = None) -> Iterator[Layer]:
         """Yield layers of all rows of timesteps start to stop - 1, of one of `groups` or of all."""

@@ -153,8 +153,8 @@ def neighborhoods_with_references(
     while True:
         windows = neighborhood_windows(anchors, source.t_max, tail)
         occupancy = source.occupancy(windows, segments)
-        threshold = getattr(source, "support_threshold", 0.0)
-        references = assign_references(occupancy, threshold, rule, source.terminal)
+        known = source.support_threshold, rule, source.terminal
+        references = assign_references(occupancy, *known)
         last_is_merged = references.state[-1] < 0
         merged, references = merge_neighborhoods(anchors, references)
         if merged.size == anchors.size:

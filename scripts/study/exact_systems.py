@@ -14,11 +14,10 @@ from scipy import sparse
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import check_choice
 from lstd_agent.features.kernels import Kernel
-from lstd_agent.fit_options import calibrated, system_of
 from lstd_agent.problems import PiecewiseValues, full_distributions, settled_time
 from lstd_agent.rows.chain import ChainRows
 from lstd_agent.rows.factors import factor_of
-from lstd_agent.system.approximators import System
+from lstd_agent.system.approximators import System, system_of, with_offsets
 from lstd_agent.system.distances import (
     SquaredDistance,
     mean_discrepancy,
@@ -104,9 +103,9 @@ class ExactSchemes:
                 found = solve_alone(source, factor_of([layer], source.p, False), chain.gain)
                 columns = np.vstack((found.weights, np.zeros((1, 1))))
                 solved[start, stop] = Solved(columns, found.rank, found.condition, 0)
-        each = [solved[start, stop] for start, stop in keys]
-        system = system_of(source, each, anchors, windows, references, chain.gain, None)
-        return calibrated(system, source, reference)
+        ties = references, source.occupancy(windows)
+        each = with_offsets(source, [solved[a, b] for a, b in keys], *ties, reference)
+        return system_of(source, each, anchors, windows, *ties, chain.gain)
 
     def anchors(self, scheme: str, features: FloatArray, n_anchors_max: int) -> IntArray:
         """Return the anchors of a scheme."""
