@@ -99,8 +99,8 @@ class ExactSchemes:
         solved: dict[tuple[int, int], Solved] = {}
         for start, stop in map(tuple, keys):
             if (start, stop) not in solved:
-                layer = source.layer(source.weights(start, stop))
-                found = solve_alone(source, factor_of([layer], source.p, False), chain.gain)
+                factor = factor_of(source.merged(start, stop), source.p, False)
+                found = solve_alone(source, factor, chain.gain)
                 columns = np.vstack((found.weights, np.zeros((1, 1))))
                 solved[start, stop] = Solved(columns, found.rank, found.condition, 0)
         ties = references, source.occupancy(windows)

@@ -15,7 +15,8 @@ from lstd_agent.errors import EvaluationError
 from lstd_agent.rows.layers import Layer
 from lstd_agent.rows.sparse import SparseRows
 from lstd_agent.system import sparse as path
-from lstd_agent.system.sparse import sparse_gain
+
+sparse_gain: Any = path.sparse_gain
 
 
 class Solution:
