@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -10,27 +11,29 @@ from numpy.typing import ArrayLike
 
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.backups import WantedBackup, check_backup, is_one_step
-from lstd_agent.errors import InvalidInputError, check_choice
+from lstd_agent.errors import InvalidInputError, check_choice, check_integer
 from lstd_agent.rows.factors import Segments, total
 from lstd_agent.system.approximators import System, system_of, with_offsets
-from lstd_agent.system.distances import MMD, DistanceName, DistributionDistance, sampled_distance
+from lstd_agent.system.distances import (
+    MMD,
+    DistanceName,
+    DistributionDistance,
+    SquaredDistance,
+    sampled_distance,
+)
 from lstd_agent.system.gain import Gain, check_gain, mean_reward
 from lstd_agent.system.linked import Solved, solve_alone, window_by_targets
 from lstd_agent.system.minimizer import check_rcond
 from lstd_agent.system.model import NOT_COUNTED, check_model
 from lstd_agent.system.neighborhoods import (
-    SEARCHES,
-    SearchName,
-    check_anchors,
-    check_n_anchors,
-    find_anchors,
-    neighborhood_windows,
-    only_anchors,
-)
-from lstd_agent.system.references import (
     RULES,
+    SEARCHES,
     ReferenceStates,
     RuleName,
+    SearchName,
+    check_anchors,
+    find_anchors,
+    neighborhood_windows,
     neighborhoods_with_references,
 )
 from lstd_agent.system.selection import Choice, Held, choose_backup, choose_number
@@ -90,9 +93,10 @@ class FitOptions:
     rcond: float = 1e-10
 
     def __post_init__(self) -> None:
-        is_auto = isinstance(self.n_anchors, str) and self.n_anchors == "auto"
-        checked = "auto" if is_auto else check_n_anchors(self.n_anchors)  # type: ignore[arg-type]
-        object.__setattr__(self, "n_anchors", checked)
+        if not (
+            self.n_anchors is None or (isinstance(self.n_anchors, str) and self.n_anchors == "auto")
+        ):
+            object.__setattr__(self, "n_anchors", check_integer("n_anchors", self.n_anchors, 1))
         check_choice("search", self.search, SEARCHES)
         check_choice("calibration", self.calibration, CALIBRATIONS)
         check_choice("reference", self.reference, RULES)
@@ -212,13 +216,17 @@ class FitOptions:
 
     def _anchors(self, source: Any, n_anchors: int | None) -> IntArray:
         """Return the anchors of a number of neighbourhoods."""
-        only = only_anchors(n_anchors, source.t_max)
-        if only is not None:
-            return only  # needs no distance: a single trial has none
-        distance = sampled_distance(self.distance, source)
+
+        @cache
+        def distance() -> SquaredDistance:  # a single trial has none, and may need none
+            return sampled_distance(self.distance, source)
+
+        def squared(anchor: int, start: int, stop: int) -> FloatArray:
+            return distance()(anchor, start, stop)
+
         # A last neighbourhood within the tail would have too few samples.
         latest = (source.t_max + 1) // 2 if self.search == "exact" else None
-        return find_anchors(distance, source.t_max, n_anchors, self.search, latest)
+        return find_anchors(squared, source.t_max, n_anchors, self.search, latest)
 
 
 def _make_dense(source: Any) -> None:

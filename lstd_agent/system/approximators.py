@@ -12,7 +12,7 @@ from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.features.rows import Rows, dense
 from lstd_agent.system.linked import Solved
-from lstd_agent.system.references import ReferenceStates, RuleName, calibrate_offsets
+from lstd_agent.system.neighborhoods import ReferenceStates, RuleName, calibrate_offsets
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,8 +25,7 @@ from lstd_agent.system.distances import (
     total_variation,
 )
 from lstd_agent.system.linked import Solved, solve_alone
-from lstd_agent.system.neighborhoods import AnchorSearch
-from lstd_agent.system.references import neighborhoods_with_references
+from lstd_agent.system.neighborhoods import AnchorSearch, neighborhoods_with_references
 from unichain_gym import MarkovChain
 
 SCHEMES = ("buw", "p01", "p02am", "p02tv", "p02ot", "p02md", "paxtv", "paxot", "paxmd", "pinf")

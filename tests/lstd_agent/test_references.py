@@ -12,12 +12,12 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.system.neighborhoods import neighborhood_windows
-from lstd_agent.system.references import (
+from lstd_agent.system.neighborhoods import (
     ReferenceStates,
     assign_references,
     calibrate_offsets,
     merge_neighborhoods,
+    neighborhood_windows,
     neighborhoods_with_references,
 )
 
