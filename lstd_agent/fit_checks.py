@@ -93,7 +93,7 @@ def diagnose_fit(fit: Fit) -> Diagnostics:
     source, system, states = fit.source, fit.system, fit.source.starts
     neighborhood = system.neighborhood_at(np.zeros(len(states), dtype=np.int64))
     has_errors = fit.n_batches > 1 and not source.is_sparse
-    left_out = fit.fitted.sparse and fit.fitted.sparse[1].most_left_out
+    left_out = fit.fitted.left_out
     trials, drawn = _trials_of(fit)
     facts = {
         "gain": system.gain,
