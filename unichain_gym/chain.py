@@ -428,4 +428,5 @@ class MarkovChain:
     def _require_unichain(self, what: str, instead: str) -> None:
         if not self.is_unichain:
             entered = self._structure.classes_among(self._reached)
-            raise MulticlassError(explain_classes(self.recurrent_classes, entered, what, instead))
+            told = self.recurrent_classes, entered, self.state_names, what, instead
+            raise MulticlassError(explain_classes(*told))

@@ -47,6 +47,8 @@ class Trajectory:
         The observed reward of each step, or without actions the ``reward`` of its state.
     durations : ndarray of float, shape (n,), or None
         The time of each step, likewise; None if every step takes 1.
+    state_names, action_names : sequence, optional
+        For the table of a notebook.
 
     Examples
     --------
@@ -62,18 +64,24 @@ class Trajectory:
     actions: IntArray | None
     rewards: FloatArray
     durations: FloatArray | None = None
+    state_names: Sequence[str | int] | None = None
+    action_names: Sequence[str | int] | None = None
 
     def __repr__(self) -> str:
         return f"Trajectory(n_steps={self.rewards.size})"
 
     def _repr_html_(self) -> str:
         """Return the first steps for notebooks."""
-        n, actions = self.rewards.size, self.actions
+        n, actions, names = self.rewards.size, self.actions, self.action_names
+        states = [
+            s if self.state_names is None else self.state_names[s]
+            for s in self.states[: _SHOWN + 1].tolist()
+        ]
         rows: list[Sequence[str]] = [("step", "state", "action", "reward", "next state")]
         for t in range(min(_SHOWN, n)):
-            taken = "" if actions is None else f"{actions[t]}"
-            after = f"{self.states[t + 1]}"
-            rows.append((f"{t}", f"{self.states[t]}", taken, f"{self.rewards[t]:.6g}", after))
+            taken = "" if actions is None else f"{names[actions[t]] if names else actions[t]}"
+            paid = f"{self.rewards[t]:.6g}"
+            rows.append((f"{t}", f"{states[t]}", taken, paid, f"{states[t + 1]}"))
         if n > _SHOWN:
             rows.append(("…", "", "", "", f"{n - _SHOWN} more steps"))
         return html_table(f"Trajectory, {n} steps: states, actions, rewards", rows)
@@ -116,11 +124,12 @@ def simulate(chain: RewardProcess, n_steps: int, seed: int | np.random.Generator
     states = np.concatenate(([start], after))
     if mdp is None or chain.policy is None:
         times = None if chain.durations is None else chain.durations[states[:-1]]
-        return Trajectory(states, None, chain.reward[states[:-1]], times)
+        return Trajectory(states, None, chain.reward[states[:-1]], times, chain.state_names)
     action, k = np.divmod(outcome, mdp.next_state.shape[2])
     taken = states[:-1], action, k
     times = None if mdp.durations is None else mdp.durations[taken]
-    return Trajectory(states, action, mdp.reward[taken], times)
+    names = chain.state_names, mdp.action_names
+    return Trajectory(states, action, mdp.reward[taken], times, *names)
 
 
 def list_outcomes(chain: RewardProcess, first: int, stop: int) -> Outcomes:
