@@ -40,6 +40,11 @@ class TabularEnv(gym.Env[Any, Any]):
     info_level : {"minimal", "full"}
         With "full", ``info`` has the timestep and the class of the state.
 
+    Attributes
+    ----------
+    observation_space, action_space : gymnasium.spaces.Discrete
+        The states, and the actions, from 0.
+
     Examples
     --------
     A working machine pays 1 and breaks with probability 0.1; a repair takes one step:

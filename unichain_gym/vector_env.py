@@ -55,6 +55,11 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
         As in `TabularEnv`. Each entry of ``infos`` is an array, first axis ``num_envs``, and the
         same name with a leading underscore is the mask of environments that have it.
 
+    Attributes
+    ----------
+    single_observation_space, single_action_space, observation_space, action_space
+        The spaces of one environment and of all: states and actions, from 0.
+
     Examples
     --------
     Two environments whose action 1 pays 1 at each step, for episodes of two steps:
