@@ -157,18 +157,17 @@ def krylov(A: sparse.csr_array) -> Method:
     return Method(KRYLOV, solve)
 
 
-def find_method(P: sparse.csr_array) -> Callable[[sparse.csr_array, float, FloatArray], FloatArray]:
-    """Return an uncertified solver of x = c + γ P x, chosen for matrices like P; it changes P."""
+def find_method(P: Any) -> Callable[[Any, float, FloatArray], FloatArray]:
+    """Return an uncertified solver of x = c + γ P x, for matrices like P, dense or CSR."""
     n = P.shape[0]
-    is_dense = n <= DENSE_STATES or _is_dense(P)
+    is_dense = isinstance(P, np.ndarray) or _is_dense(P)
     make = sparse_lu if not is_dense and _is_little(elimination_work(P), n) else krylov
     eye = sparse.eye_array(n, format="csr")
 
-    def solve(P: sparse.csr_array, discount: float, c: FloatArray) -> FloatArray:
-        P.data *= -discount
+    def solve(P: Any, discount: float, c: FloatArray) -> FloatArray:
         if not is_dense:
-            return make(eye + P).solve(c, False)[0]
-        A = P.toarray()
+            return make(eye - discount * P).solve(c, False)[0]
+        A = -discount * (P if isinstance(P, np.ndarray) else P.toarray())
         A.flat[:: n + 1] += 1.0
         return dense_lu(A).solve(c, False)[0]
 
