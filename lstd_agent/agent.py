@@ -43,14 +43,13 @@ from lstd_agent.summary import describe
 from lstd_agent.system.approximators import Neighborhood, System
 from lstd_agent.system.distances import MMD, DistanceName, DistributionDistance
 from lstd_agent.system.minimizer import DEFAULT_RCOND
-from lstd_agent.system.neighborhoods import SearchName
-from lstd_agent.system.references import RuleName
+from lstd_agent.system.neighborhoods import RuleName, SearchName
 from lstd_agent.system.selection import Choice
-from lstd_agent.trials.collect import AnyEnv, Request
+from lstd_agent.trials.collect import AnyEnv, Explore, Request
 from lstd_agent.trials.counts import CountsLike, TransitionCounts
 from lstd_agent.trials.encoding import Encoding, ObservationKind
 from lstd_agent.trials.kept import KeptTrials
-from lstd_agent.trials.policies import Explore, Policy
+from lstd_agent.trials.policies import Policy
 from lstd_agent.trials.store import DEFAULT_MAX_BYTES, Termination, TrialStore
 from lstd_agent.trials.workers import EnvSource
 

@@ -9,6 +9,8 @@ from html import escape
 import numpy as np
 
 from unichain_gym.arrays import FloatArray, IntArray
+from unichain_gym.interface import RewardProcess
+from unichain_gym.structure import group_sums
 
 _SHOWN = 20
 
@@ -63,6 +65,16 @@ class Classification:
             n, which = f"{self.transient.size}", abbreviate(self.transient, self.state_names)
             rows.append(("transient", n, "", "", "", which))
         return rows
+
+
+def classify(chain: RewardProcess) -> Classification:
+    """Return a summary of classes, periods and gains that prints as a table."""
+    recurrent, p = chain.recurrent_states, chain.stationary_distribution
+    label, n_classes = chain._structure.class_label[recurrent], chain._structure.n_classes
+    gain = chain._limits.class_rate(chain.reward, chain.durations)
+    probability = group_sums(label, p[recurrent], n_classes)
+    states = chain.recurrent_classes, chain.transient_states
+    return Classification(*states, chain.class_periods, gain, probability, chain.state_names)
 
 
 def explain_classes(

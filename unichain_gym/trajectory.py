@@ -2,9 +2,9 @@
 
 An outcome of a state is an action, a next state and a reward at once. All paths of k steps from
 each state are tabulated, and bisection of their cumulative probabilities draws one of them: one
-draw for k steps. k is as large as the cost of the tables allows. If the chain has more outcomes
-than the path has steps, k is 1 and a state is tabulated at its first visit, so that work and memory
-depend on visited states only. (For many paths at once see `unichain_gym.population`.)
+draw for k steps. k is as large as the cost of the tables allows, and 1 if the chain has more
+outcomes than the path has steps. If it has many more, a state is tabulated at its first visit, so
+that work and memory depend on visited states only. (For many paths see `unichain_gym.population`.)
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ MOST_STEPS = 10  # of a draw
 MOST_PATHS = 10_000  # in the tables, which must fit into the cache
 _SHOWN = 10  # steps, in a notebook
 PATH_COST = 0.4  # of tabulating a path, in draws
+FEW_VISITS = 50  # outcomes for each step, above which most states are not visited
 
 # For one state: thresholds of its paths, and the number of its first path.
 Table = tuple[list[float], int]
@@ -95,7 +96,6 @@ def simulate(chain: RewardProcess, n_steps: int, seed: int | np.random.Generator
 
     Parameters
     ----------
-    chain : MarkovChain
     n_steps : int
         Number of transitions.
     seed : int or numpy.random.Generator
@@ -113,14 +113,15 @@ def simulate(chain: RewardProcess, n_steps: int, seed: int | np.random.Generator
     start = int(np.searchsorted(thresholds, rng.random(), side="right"))
     mdp, n = chain.mdp, chain.n_states
     size = chain.transition_matrix.data.size if mdp is None else mdp.probability.size
-    if size > n_steps:
+    if size > FEW_VISITS * n_steps:
         visited = _VisitedTables(chain)
         drawn = _draw(visited, visited.after, start, n_steps, rng)
         after, outcome = np.array([visited.after, visited.number], dtype=np.int64)[:, drawn]
     else:
-        tables, paths = _tabulate(*list_outcomes(chain, 0, n), n_steps)
+        n_tabulated = n_steps if size <= n_steps else 0
+        tables, paths = _tabulate(*list_outcomes(chain, 0, n), n_tabulated)
         drawn = _draw(tables, paths[0, :, -1].tolist(), start, -(-n_steps // paths.shape[2]), rng)
-        after, outcome = paths[:, drawn].reshape(2, -1)[:, :n_steps]
+        after, outcome = paths.take(drawn, axis=1).reshape(2, -1)[:, :n_steps]
     states = np.concatenate(([start], after))
     if mdp is None or chain.policy is None:
         times = None if chain.durations is None else chain.durations[states[:-1]]

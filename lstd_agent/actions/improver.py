@@ -37,7 +37,6 @@ from lstd_agent.errors import InvalidInputError
 from lstd_agent.trials.counts import ActionCounts
 from lstd_agent.trials.kept import KeptTrials, check_both_timed
 from lstd_agent.trials.policies import ActionNumbers
-from lstd_agent.trials.recording import Recording
 
 Reduced: TypeAlias = tuple[Any, FloatArray]
 """The kept part of some trials, and their mean rewards (`means_of`)."""
@@ -47,14 +46,6 @@ _N_STATES = 1000
 
 # Policy iteration on counts ends after a few rounds, unless noise makes it cycle.
 _MOST_ROUNDS = 100
-
-
-@dataclass(frozen=True, eq=False)
-class WholeTrials(Recording):
-    """Trials are kept whole, also of counted observations."""
-
-    def recorder(self, first: int) -> None:
-        """Return None: nothing counts the trials."""
 
 
 @dataclass(frozen=True, eq=False)

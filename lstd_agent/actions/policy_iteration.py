@@ -26,7 +26,6 @@ from lstd_agent.actions.improver import (
     Improver,
     VectorImprover,
     VectorSamples,
-    WholeTrials,
 )
 from lstd_agent.actions.record import Iteration, SavedSearch, best_of, draw_learning
 from lstd_agent.arrays import FloatArray
@@ -34,15 +33,10 @@ from lstd_agent.errors import InvalidInputError, NotFittedError, check_choice, c
 from lstd_agent.features.tables import Features
 from lstd_agent.packing import Makers, function, read, refusing, write
 from lstd_agent.persistence import MAKERS
-from lstd_agent.trials.collect import AnyEnv, Request
+from lstd_agent.trials.collect import AnyEnv, Explore, Request, check_explore
+from lstd_agent.trials.counted import Recording
 from lstd_agent.trials.encoding import ObservationKind, make_encoding
-from lstd_agent.trials.policies import (
-    Explore,
-    Policy,
-    check_explore,
-    discrete_actions,
-    make_actor,
-)
+from lstd_agent.trials.policies import Policy, discrete_actions, make_actor
 from lstd_agent.trials.store import Termination
 from lstd_agent.trials.workers import EnvSource, make_env, runner_of, spaces_of
 
@@ -219,7 +213,7 @@ class PolicyIteration:
         request = Request(self.n_trials, self.t_max, seed, **how)
         # Whole iterations only, so that an interrupted search continues as if uninterrupted.
         rounds: list[Any] = []
-        recording = WholeTrials(improver.encoding)
+        recording = Recording(improver.encoding, 0)  # trials are kept whole
         keep = lambda trials: rounds.append(improver.reduced(trials))  # noqa: E731
         runner_of(self.env, request)(recording, policy, keep, request)
         figures, self._judged = improver.add(rounds), None

@@ -15,7 +15,6 @@ from scipy import sparse
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import check_choice
 from lstd_agent.features.kernels import Kernel
-from lstd_agent.fit_options import calibrated, system_of
 from lstd_agent.problems import (
     ENVIRONMENTS,
     RHOS,
@@ -30,7 +29,7 @@ from lstd_agent.problems import (
 from lstd_agent.results import Row
 from lstd_agent.rows.chain import ChainRows
 from lstd_agent.rows.factors import factor_of
-from lstd_agent.system.approximators import System
+from lstd_agent.system.approximators import System, system_of, with_offsets
 from lstd_agent.system.distances import (
     SquaredDistance,
     mean_discrepancy,
@@ -38,8 +37,7 @@ from lstd_agent.system.distances import (
     total_variation,
 )
 from lstd_agent.system.linked import Solved, solve_alone
-from lstd_agent.system.neighborhoods import AnchorSearch
-from lstd_agent.system.references import neighborhoods_with_references
+from lstd_agent.system.neighborhoods import AnchorSearch, neighborhoods_with_references
 from study.store import Among, Key, Study, Task
 from unichain_gym import MarkovChain
 
@@ -103,13 +101,13 @@ class ExactSchemes:
         solved: dict[tuple[int, int], Solved] = {}
         for start, stop in map(tuple, keys):
             if (start, stop) not in solved:
-                layer = source.layer(source.weights(start, stop))
-                found = solve_alone(source, factor_of([layer], source.p, False), chain.gain)
+                factor = factor_of(source.merged(start, stop), source.p, False)
+                found = solve_alone(source, factor, chain.gain)
                 columns = np.vstack((found.weights, np.zeros((1, 1))))
                 solved[start, stop] = Solved(columns, found.rank, found.condition, 0)
-        each = [solved[start, stop] for start, stop in keys]
-        system = system_of(source, each, anchors, windows, references, chain.gain, None)
-        return calibrated(system, source, reference)
+        ties = references, source.occupancy(windows)
+        each = with_offsets(source, [solved[a, b] for a, b in keys], *ties, reference)
+        return system_of(source, each, anchors, windows, *ties, chain.gain)
 
     def anchors(self, scheme: str, features: FloatArray, n_anchors_max: int) -> IntArray:
         """Return the anchors of a scheme."""
