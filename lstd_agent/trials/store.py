@@ -42,7 +42,7 @@ from lstd_agent.trials.policies import (
     discrete_actions,
     make_actor,
 )
-from lstd_agent.trials.workers import EnvSource, runner_of, spaces_of
+from lstd_agent.trials.workers import EnvSource, collect, spaces_of
 
 Termination = Literal["raise", "absorb"]
 """A trial that terminates raises an error, or stays in a terminal state."""
@@ -299,7 +299,6 @@ class TrialStore:
 
     def collect(self, env: AnyEnv | EnvSource, policy: Policy, request: Request) -> None:
         """Run trials and add them; see `SeminormLSTDAgent.collect`."""
-        run = runner_of(env, request)
         space, action_space = spaces_of(env)
         with self._lock:
             encoding = self._encoding_of(space)
@@ -316,7 +315,7 @@ class TrialStore:
                     self.actions = discrete_actions(action_space)
 
             how = replace(request, n_stored=self.n_stored_trials, first=self._batches.n_trials)
-            run(recording, stated.policy, keep, how)
+            collect(env, recording, stated.policy, keep, how)
 
     def attach(
         self,
