@@ -132,11 +132,17 @@ class Improver:
         self._check_policies(*tried)
 
     def policy(self, snapshot: IntArray | None = None) -> Any:
-        """Return the policy, or a snapshot's, as `SeminormLSTDAgent.collect` takes it."""
-        return ImprovedPolicy(self.encoding, self.first_action, self._rule(snapshot))
+        """Return the policy, or a snapshot's, as `SeminormLSTDAgent.collect` takes it.
+
+        It is an array of actions (S,) for Discrete observations, or else a function of batches.
+        """
+        rule = self._rule(snapshot)
+        if self.encoding.is_counted and self.encoding.is_discrete:
+            return np.maximum(rule(np.arange(self.encoding.n)), 0) + self.first_action
+        return ImprovedPolicy(self.encoding, self.first_action, rule)
 
     def unknown(self) -> Callable[[Any], BoolArray] | None:
-        """Return the function that says for which observations the policy has no action."""
+        """Return the function that says for which observations the policy has no action, if any."""
         return ImprovedPolicy(self.encoding, self.first_action, self._rule(None)).is_unknown
 
 
@@ -242,12 +248,6 @@ class CountedImprover(Improver):
 
     def _rule(self, snapshot: IntArray | None) -> Callable[[States], IntArray]:
         return partial(np.take, self.actions if snapshot is None else snapshot)
-
-    def policy(self, snapshot: IntArray | None = None) -> Any:
-        """Return actions (S,) of Discrete observations, or else a function of batches."""
-        if not self.encoding.is_discrete:
-            return super().policy(snapshot)
-        return np.maximum(self._rule(snapshot)(np.arange(self.encoding.n)), 0) + self.first_action
 
     def unknown(self) -> Callable[[Any], BoolArray] | None:
         """Return None if the policy has an action everywhere."""

@@ -34,7 +34,7 @@ class Sums:
     def __init__(self, transitions: Any, rewards: Any) -> None:
         visits = np.asarray(transitions.sum(axis=1)).ravel()
         means = rewards / np.where(visits > 0.0, visits, 1.0)
-        self.transitions = lambda: transitions
+        self.transitions, self.models = lambda: transitions, dict[Any, Any]()
         self.pooled = lambda: (visits, means, np.ones(len(visits)))
 
 

@@ -13,9 +13,16 @@ from lstd_agent.rows.chain import ChainRows
 from lstd_agent.rows.counts import CountRows
 from lstd_agent.rows.factors import Segments, factor_of, reduced
 from lstd_agent.rows.kept import TrialRows
-from lstd_agent.system.linked import SingleSteps, Solved, solve_alone, solve_linked, zero_of
+from lstd_agent.system.linked import (
+    SingleSteps,
+    Solved,
+    Targets,
+    solve_alone,
+    solve_linked,
+    window_by_targets,
+    zero_of,
+)
 from lstd_agent.system.minimizer import minimize
-from lstd_agent.system.targets import Targets, window_by_targets
 from unichain_gym import make_mdp
 
 ROUNDING = 1e-14
