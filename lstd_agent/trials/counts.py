@@ -154,10 +154,10 @@ def _check_counts(counts: TransitionCounts) -> None:
         )
     if times is not None and times.shape != (T, S):
         raise InvalidInputError(f"duration_sums have shape {times.shape}, reward_sums {R.shape}")
-    for name, matrix in (("transition_counts", N), ("reward_sums", R), ("duration_sums", times)):
+    sums = [("reward_sums", R)] + ([] if times is None else [("duration_sums", times)])
+    for name, matrix in (("transition_counts", N), *sums):
         try:
-            if matrix is not None:
-                matrix.check_format(full_check=True)
+            matrix.check_format(full_check=True)
         except ValueError as error:
             raise InvalidInputError(f"{name} is not a valid CSR matrix: {error}") from None
     if N.dtype.kind not in "iu" or (N.data.size and N.data.min() < 0):
@@ -207,18 +207,14 @@ def _check_counts(counts: TransitionCounts) -> None:
             f"it at timestep {t + 1}: every trial that reaches a state must leave it"
         )
     was_in: Any = left.astype(bool)
-    for name in ("reward_sums", "duration_sums"):
-        sums = getattr(counts, name)
-        if sums is not None and (sums.astype(bool) > was_in).nnz:
+    for name, matrix in sums:
+        if (matrix.astype(bool) > was_in).nnz:
             raise InvalidInputError(f"{name} hold {name[:-5]}s of states that no trial was in")
 
 
 @dataclass(frozen=True, eq=False)
 class ActionCounts:
-    """Transition counts by state and action, pooled over timesteps and behaviors, by batch.
-
-    The transition from a state and an action depends neither on the timestep nor on the policy. So
-    these counts serve every policy.
+    """Transition counts by state and action, over all timesteps and policies, by batch.
 
     Keys (n,), ascending, are ((b S + s) A + a) S + s' of every kind of transition in batch b, with
     its count (a probability if counts are exact) and the sums of its rewards and their squares.

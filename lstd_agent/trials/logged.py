@@ -1,10 +1,9 @@
 """Logged trials from arrays, tables and Minari datasets.
 
 A trial of n transitions has n + 1 observations, n rewards and, if logged, n actions and n
-durations. ``rewards[t]`` and ``actions[t]`` belong to leaving ``observations[t]``; the last
-observation follows the last reward. A shorter trial was *cut short*, unless it terminated: its next
-states are unknown, but the task did not end. Its transitions count, because equations are of single
-transitions.
+durations. ``rewards[t]`` and ``actions[t]`` belong to leaving ``observations[t]``. A shorter trial
+was *cut short*, unless it terminated: its next states are unknown, but the task did not end. Its
+transitions count, because equations are of single transitions.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ Columns = str | Sequence[str]
 
 
 _SHIFTED = (
-    "the observation that followed the last reward is missing: add it, or leave the last reward "
-    "(and action) out. If rewards[t] is what was paid on *entering* observations[t], they are "
-    "shifted by one: leave the first out"
+    "add the observation that followed the last reward, or leave the last reward (and action) out. "
+    "If rewards[t] was paid on *entering* observations[t], they are shifted by one: leave the "
+    "first out"
 )
 
 
@@ -154,16 +153,15 @@ class LoggedTrials:
                 remedy = _SHIFTED if n_observations == n else "give them one for one"
                 raise InvalidInputError(
                     f"trial {i} has {n_observations} observations and {n} rewards; rewards[t] is "
-                    "paid on leaving observations[t], so that there is one more observation: "
-                    + remedy
+                    f"paid on leaving observations[t], and one more observation follows: {remedy}"
                 )
             if taken is not None:
                 taken[i] = plain_array(taken[i], "the actions of a trial")
-            if taken is not None and taken[i].shape[:1] != (n,):
-                raise InvalidInputError(
-                    f"trial {i} has {n} rewards and actions of shape {taken[i].shape}: there is "
-                    "one action for each reward"
-                )
+                if taken[i].shape[:1] != (n,):
+                    raise InvalidInputError(
+                        f"trial {i} has {n} rewards and actions of shape {taken[i].shape}: there "
+                        "is one action for each reward"
+                    )
             if times is not None:
                 times[i] = checked_durations(times[i], each.shape, where)
         return cls(observed, paid, taken, ended, observation_space, action_space, times)
