@@ -100,7 +100,7 @@ class Diagnostics:
     misfits: list[Misfit]
     error_unknown: bool
     tail: TailCheck
-    tail_rewards: tuple[float, float]
+    tail_rewards: tuple[float, ...]
     n_checked: int
     stop: int
     own_means: float
