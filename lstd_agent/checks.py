@@ -1,8 +1,8 @@
 r"""Checks of trials and of the values fitted to them, in units of earned rewards.
 
 No check is scaled by predicted values, so that a wild fit cannot silence its own alarm. The unit E
-is the range of cumulative mean rewards above the last quarter's mean reward. Most
-tests ask whether u, one number a trial, has mean 0, by
+is the largest range, over groups of starts, of cumulative mean rewards above the last quarter's.
+Most tests ask whether u, one number a trial, has mean 0, by
 
 .. math:: S(u) = \sum_i u_i \Big/ \sqrt{\sum_i u_i^2} .
 
