@@ -15,8 +15,9 @@ from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.features.rows import Rows, dense
 from lstd_agent.fit_options import FitOptions, Fitted
-from lstd_agent.standard_errors import Jackknife, SparseJackknife, quantile_of_t
+from lstd_agent.standard_errors import Jackknife, quantile_of_t
 from lstd_agent.system.approximators import System
+from lstd_agent.system.model import pooled_model
 from lstd_agent.system.selection import OPEN_TOLERANCE, Choice
 from lstd_agent.trials.encoding import Encoding
 
@@ -221,12 +222,13 @@ class Fit:
         """Return `determined` of encoded observations (m,) for neighbourhoods (m,)."""
         seen = of_each(self.samples_of(states), neighborhood) > 0.0
         if self.choice.backup == "model":
-            return np.asarray(seen & (self._model_open_share[states] <= OPEN_TOLERANCE))
-        if self.fitted.sparse is not None:
+            main = self.source.main_state(int(self.system.anchors[-1]))
+            model = pooled_model(self.source, self.system.gain, main)
+            return np.asarray(seen & (model.open_share[states] <= OPEN_TOLERANCE))
+        if self.source.is_sparse:
             rows = sparse.csr_array(self.encoding.rows(states))
-            system = self.fitted.sparse[1]
-            told = np.stack([system.determined(rows, k) for k in range(len(system.anchors))])
-            return np.asarray(seen & told[neighborhood, np.arange(len(states))])
+            is_open = np.stack([each.window.are_open(rows) for each in self.fitted.solved])
+            return np.asarray(seen & ~is_open[neighborhood, np.arange(len(states))])
         if not self.system.open_directions:
             return seen
         features = dense(self.encoding.rows(states))
@@ -235,14 +237,9 @@ class Fit:
         return np.asarray(seen & (share <= OPEN_TOLERANCE))
 
     @cached_property
-    def _model_open_share(self) -> FloatArray:
-        return self.jackknife.model(self.source, self.system.gain).open_share
-
-    @cached_property
     def jackknife(self) -> Jackknife:
         """The system without each batch of trials."""
-        kind = SparseJackknife if self.source.is_sparse else Jackknife
-        return kind(self.fitted, self.source, self.options, self.n_batches)
+        return Jackknife(self.fitted, self.source, self.options, self.n_batches)
 
     def errors_of_states(self, states: States, neighborhood: IntArray) -> FloatArray:
         """Return `standard_errors` of encoded observations (m,) for neighbourhoods (m,)."""

@@ -122,7 +122,7 @@ def diagnose_fit(fit: Fit) -> Diagnostics:
     noise = max(_LARGEST_ERROR * max(tail.unit, earned.std()), 1e-9 * np.abs(earned).max())
     neighborhood = system.neighborhood_at(np.zeros(len(starts), dtype=np.int64))
     determined = fit.states_determined(starts, neighborhood)
-    left_out = fit.fitted.sparse and fit.fitted.sparse[1].most_left_out
+    left_out = fit.fitted.left_out
     errors = np.nan, np.nan
     if fit.n_batches > 1 and not source.is_sparse:
         errors = fit.jackknife.gain_error, fit.jackknife.start_value_error
@@ -251,9 +251,12 @@ def _returns_of(fit: Fit, a: Any, b: Any, gain: float | None = None) -> tuple[fl
     kind = np.unique(first.reshape(len(first), -1), axis=0, return_inverse=True)[1].ravel()
     difference, error = direct_difference(R, of_a, of_b, kind)
     if not np.isfinite(difference):
+        whole, sides = np.isfinite(R).all(axis=1), (("a", a, of_a), ("b", b, of_b))
+        few = [f"{n} = {x!r:.60}" for n, x, w in sides if np.count_nonzero(w[whole]) < 2]
         raise NotFittedError(
-            "compare(by='returns') needs at least two trials that start at, or close to, "
-            "each of the observations: collect trials from these starts, or use by='fit'"
+            "compare(by='returns') needs at least two trials that start at, or close to, each "
+            f"observation, and there are fewer for {' and '.join(few)}: collect trials from these "
+            "starts, or use by='fit'"
         )
     return difference, error, int(min(np.count_nonzero(of_a), np.count_nonzero(of_b)))
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -10,41 +11,34 @@ from numpy.typing import ArrayLike
 
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.backups import WantedBackup, check_backup, is_one_step
-from lstd_agent.errors import InvalidInputError, check_choice
-from lstd_agent.features.rows import dense
+from lstd_agent.errors import InvalidInputError, check_choice, check_integer
 from lstd_agent.rows.factors import Segments, total
-from lstd_agent.system.approximators import System
-from lstd_agent.system.distances import MMD, DistanceName, DistributionDistance, sampled_distance
-from lstd_agent.system.gain import Gain, check_gain, mean_reward
-from lstd_agent.system.linked import Solved, solve_alone
-from lstd_agent.system.minimizer import check_rcond
-from lstd_agent.system.model import NOT_COUNTED, check_model, pooled_model, solve_model
-from lstd_agent.system.neighborhoods import (
-    SEARCHES,
-    SearchName,
-    check_anchors,
-    check_n_anchors,
-    find_anchors,
-    neighborhood_windows,
-    only_anchors,
+from lstd_agent.system.approximators import System, system_of, with_offsets
+from lstd_agent.system.distances import (
+    MMD,
+    DistanceName,
+    DistributionDistance,
+    SquaredDistance,
+    sampled_distance,
 )
-from lstd_agent.system.references import (
+from lstd_agent.system.gain import Gain, check_gain, mean_reward
+from lstd_agent.system.linked import Solved, solve_alone, window_by_targets
+from lstd_agent.system.minimizer import check_rcond
+from lstd_agent.system.model import NOT_COUNTED, check_model
+from lstd_agent.system.neighborhoods import (
     RULES,
+    SEARCHES,
     ReferenceStates,
     RuleName,
-    calibrate_offsets,
+    SearchName,
+    check_anchors,
+    find_anchors,
+    neighborhood_windows,
     neighborhoods_with_references,
 )
-from lstd_agent.system.selection import (
-    OPEN_TOLERANCE,
-    Choice,
-    Held,
-    choose_backup,
-    choose_number,
-)
+from lstd_agent.system.selection import Choice, Held, choose_backup, choose_number
 from lstd_agent.system.solve import Subsets
-from lstd_agent.system.sparse import SparseRows, SparseSystem, solve_sparse, sparse_gain
-from lstd_agent.system.targets import window_by_targets
+from lstd_agent.system.sparse import LeftOut
 
 CalibrationName = Literal["linked", "references"]
 CALIBRATIONS: tuple[CalibrationName, ...] = ("linked", "references")
@@ -58,23 +52,29 @@ _MOST_DENSE = 5000
 
 
 class Fitted(NamedTuple):
-    """A fitted system; its windows in coordinates; the factors of all trials and of groups of them.
-
-    Many sparse features are solved by ``sparse`` instead, and have no factors.
-    """
+    """A fitted system; its windows in coordinates; and the trials, with their groups."""
 
     system: System
     solved: list[Solved]
-    segments: Segments | None
     gain: Gain
     choice: Choice
-    subsets: Subsets | None = None
-    sparse: tuple[SparseRows, SparseSystem] | None = None
+    subsets: Subsets
 
     @property
-    def evidence(self) -> Segments | SparseSystem | None:
-        """The factors or the sparse system, which count samples of observations."""
-        return self.segments if self.sparse is None else self.sparse[1]
+    def segments(self) -> Segments:
+        """The factors of all trials."""
+        return self.subsets.segments[0]
+
+    @property
+    def evidence(self) -> Segments | list[Solved]:
+        """The factors or the sparse windows, which count samples of observations."""
+        return self.solved if self.subsets.source.is_sparse else self.segments
+
+    @property
+    def left_out(self) -> LeftOut | None:
+        """The samples left out of the sparse window with the largest share of them."""
+        found = [each.window.left_out for each in self.solved if each.window is not None]
+        return max(found, key=lambda each: each.share, default=None)
 
 
 @dataclass(frozen=True)
@@ -93,9 +93,10 @@ class FitOptions:
     rcond: float = 1e-10
 
     def __post_init__(self) -> None:
-        is_auto = isinstance(self.n_anchors, str) and self.n_anchors == "auto"
-        checked = "auto" if is_auto else check_n_anchors(self.n_anchors)  # type: ignore[arg-type]
-        object.__setattr__(self, "n_anchors", checked)
+        if not (
+            self.n_anchors is None or (isinstance(self.n_anchors, str) and self.n_anchors == "auto")
+        ):
+            object.__setattr__(self, "n_anchors", check_integer("n_anchors", self.n_anchors, 1))
         check_choice("search", self.search, SEARCHES)
         check_choice("calibration", self.calibration, CALIBRATIONS)
         check_choice("reference", self.reference, RULES)
@@ -128,72 +129,71 @@ class FitOptions:
             raise InvalidInputError(NOT_COUNTED)
         if source.is_sparse and self.needs_dense:
             _make_dense(source)
-        candidates = self._candidates(source)
-        if self.calibration == "references":
-            return self._fit_with_references(source, candidates[0], n_batches)
-        if source.is_sparse:
-            return self._fit_sparse(source, candidates[min(1, len(candidates) - 1)], n_batches)
-        by_data = self.backup == "auto"
+        candidates, by_references = self._candidates(source), self.calibration == "references"
+        anchors = candidates[0]
         edges = np.unique(np.concatenate(candidates))
+        if by_references:
+            # Any neighbourhood may become the last, whose settled tail begins in its middle.
+            edges = np.unique(np.append(anchors, anchors + (source.t_max + 1 - anchors) // 2))
         n_groups = n_batches if source.are_places else max(n_batches, min(2, source.n_trials))
-        subsets = Subsets(source, edges, n_groups)
-        subsets = subsets.those("halves") if by_data and n_groups > 1 else subsets
-        gain = Gain(self.gain, "given") if self.gain is not None else subsets.gains()[0]
+        by_data = self.backup == "auto" and not (by_references or source.is_sparse)
+        kind: Any = "halves" if by_data and n_groups > 1 else "whole"
+        subsets = Subsets(source, edges, n_groups, kind)
+        gain = self._gain(subsets)
+        if by_references:
+            return self._fit_with_references(subsets, anchors, gain)
         held = Held(subsets, gain.value)
-        if self.n_anchors == "auto" and self.anchors is None and len(candidates) > 1:
+        if len(candidates) > 1:
             anchors, choice = choose_number(held, candidates)
         else:
-            anchors = candidates[0]
-            wanted = None if self.backup == "auto" else self.backup
-            choice = choose_backup(held, anchors, wanted)
+            choice = choose_backup(held, anchors, None if self.backup == "auto" else self.backup)
         solved = held.whole(anchors, choice.backup)
-        segments = subsets.segments[0]
-        system = _linked(source, solved, anchors, gain.value, segments)
-        return Fitted(system, solved, segments, gain, choice, subsets)
+        main = -1 if source.terminal is None else int(source.terminal)
+        if source.are_places:
+            main = source.main_state(int(anchors[-1]))
+        windows = neighborhood_windows(anchors, source.t_max, "window")
+        # Only the last window has a state of value 0.
+        references = ReferenceStates(np.append(np.full(len(windows) - 1, -1), main), main)
+        occupancy = source.occupancy(windows, solved if source.is_sparse else subsets.segments[0])
+        how = anchors, windows, references, occupancy, gain.value
+        return Fitted(system_of(source, solved, *how), solved, gain, choice, subsets)
 
-    def _fit_sparse(self, source: Any, anchors: IntArray, n_batches: int) -> Fitted:
-        """Fit many sparse features, by single steps or the pooled model."""
-        rows = SparseRows(source, anchors.tolist(), n_batches)
-        gain = Gain(self.gain, "given") if self.gain is not None else sparse_gain(rows)
-        choice, model = Choice("one_step", "many sparse features are fitted by single steps"), None
-        if self.backup != "auto":
-            choice = Choice(self.backup, "asked for")
-        if source.are_places and self.backup in ("auto", "model"):
-            model = pooled_model(source, gain.value, source.main_state(int(anchors[-1])))
-            if self.backup == "auto" and (model.open_share[source.starts] <= OPEN_TOLERANCE).all():
-                choice = Choice("model", "it determines the values of the starts")
-        if choice.backup == "model" and model is not None:
-            windows = neighborhood_windows(anchors, source.t_max, "window")
-            solved = solve_model(source, windows, model)
-            system = _linked(source, solved, anchors, gain.value, None)
-            return Fitted(system, solved, None, gain, choice)
-        found = solve_sparse(rows, gain.value)
-        system = _linked(source, found.solved, anchors, gain.value, found)
-        return Fitted(system, found.solved, None, gain, choice, sparse=(rows, found))
+    def _gain(self, subsets: Subsets) -> Gain:
+        """Return the gain, given or estimated.
 
-    def _fit_with_references(self, source: Any, anchors: IntArray, n_batches: int) -> Fitted:
+        With reference states it is the mean reward of the tail unless this is periodic.
+        """
+        if self.gain is not None:
+            return Gain(self.gain, "given")
+        classes = subsets.source.recurrent_classes
+        if self.calibration == "linked" or (len(classes) > 0 and classes[0].period > 1):
+            return subsets.gains()[0]
+        return Gain(mean_reward(subsets.segments[0]), "given")
+
+    def _fit_with_references(self, subsets: Subsets, anchors: IntArray, gain: Gain) -> Fitted:
         """Fit each window by itself, and tie their values together at reference states."""
         choice = Choice(self.backup, "asked for")  # type: ignore[arg-type]
         if self.backup == "auto":
             choice = Choice("one_step", "reference states are for single steps, as in the paper")
-        # Any neighbourhood may become the last, whose settled tail begins in its middle.
-        edges = np.unique(np.append(anchors, anchors + (source.t_max + 1 - anchors) // 2))
-        subsets = Subsets(source, edges, n_batches)
-        segments = subsets.segments[0]
-        gain = Gain(self.gain, "given") if self.gain is not None else self._mean_gain(subsets)
+        source, segments = subsets.source, subsets.segments[0]
         anchors, windows, references = neighborhoods_with_references(
             source, segments, anchors, self.reference, self.tail
         )
-        solved = self.solve_windows(source, segments, windows, gain.value)
-        system = system_of(source, solved, anchors, windows, references, gain.value, segments)
-        system = calibrated(system, source, self.reference)
-        solved = with_offsets(solved, system.offsets)
-        return Fitted(system, solved, segments, gain, choice, subsets)
+        ties = references, source.occupancy(windows, segments)
+        solved = self.solve_windows(source, segments, windows, *ties, gain.value)
+        system = system_of(source, solved, anchors, windows, *ties, gain.value)
+        return Fitted(system, solved, gain, choice, subsets)
 
     def solve_windows(
-        self, source: Any, segments: Segments, windows: IntArray, gain: float
+        self,
+        source: Any,
+        segments: Segments,
+        windows: IntArray,
+        references: ReferenceStates,
+        occupancy: FloatArray,
+        gain: float,
     ) -> list[Solved]:
-        """Return the minimizers of windows by themselves, without offsets."""
+        """Return the minimizers of windows by themselves, with offsets by reference states."""
         solved = []
         for start, stop in windows.tolist():
             window = total(segments.between(start, stop))
@@ -203,14 +203,7 @@ class FitOptions:
                 found, _ = window_by_targets(source, start, stop, gain, self.backup)  # type: ignore[arg-type]
             columns = np.vstack((found.weights[:, :1], np.zeros((1, 1))))
             solved.append(Solved(columns, found.rank, found.condition, round(window.n)))
-        return solved
-
-    def _mean_gain(self, subsets: Subsets) -> Gain:
-        """Return the mean reward of the tail; for a periodic tail, the gain by the equations."""
-        classes = subsets.source.recurrent_classes
-        if len(classes) > 0 and classes[0].period > 1:
-            return subsets.gains()[0]
-        return Gain(mean_reward(subsets.segments[0]), "given")
+        return with_offsets(source, solved, references, occupancy, self.reference)
 
     def _candidates(self, source: Any) -> list[IntArray]:
         """Return the anchors, given or found, or the candidates for several numbers."""
@@ -223,76 +216,17 @@ class FitOptions:
 
     def _anchors(self, source: Any, n_anchors: int | None) -> IntArray:
         """Return the anchors of a number of neighbourhoods."""
-        only = only_anchors(n_anchors, source.t_max)
-        if only is not None:
-            return only  # needs no distance: a single trial has none
-        distance = sampled_distance(self.distance, source)
+
+        @cache
+        def distance() -> SquaredDistance:  # a single trial has none, and may need none
+            return sampled_distance(self.distance, source)
+
+        def squared(anchor: int, start: int, stop: int) -> FloatArray:
+            return distance()(anchor, start, stop)
+
         # A last neighbourhood within the tail would have too few samples.
         latest = (source.t_max + 1) // 2 if self.search == "exact" else None
-        return find_anchors(distance, source.t_max, n_anchors, self.search, latest)
-
-
-def system_of(
-    source: Any,
-    solved: list[Solved],
-    anchors: IntArray,
-    windows: IntArray,
-    references: ReferenceStates,
-    gain: float,
-    evidence: Segments | SparseSystem | None,
-) -> System:
-    """Return the system of solved windows, in features."""
-    columns = [in_features(source, each.columns) for each in solved]
-    opened: tuple[FloatArray, ...] = ()
-    if not source.is_sparse:
-        scale = np.append(source.coordinates.sizes, 1.0)[:, None]
-        opened = tuple(each[:, 1:] * scale for each in columns)
-    return System(
-        weights=np.stack([each[:-1, 0] for each in columns]),
-        offsets=np.array([each[-1, 0] for each in columns]),
-        anchors=anchors,
-        windows=windows,
-        references=references,
-        occupancy=source.occupancy(windows, evidence),
-        n_samples=np.array([each.n_samples for each in solved], dtype=np.int64),
-        rank=np.array([each.rank for each in solved]),
-        condition=np.array([each.condition for each in solved]),
-        t_max=source.t_max,
-        gain=gain,
-        sizes=np.ones(len(columns[0]) - 1) if source.is_sparse else source.coordinates.sizes,
-        open_directions=opened,
-    )
-
-
-def with_offsets(solved: list[Solved], offsets: FloatArray) -> list[Solved]:
-    """Return solved windows with other offsets."""
-    return [
-        each._replace(columns=np.vstack((each.columns[:-1], np.full((1, 1), offset))))
-        for each, offset in zip(solved, offsets.tolist(), strict=True)
-    ]
-
-
-def in_features(source: Any, columns: FloatArray) -> FloatArray:
-    """Return weights of features and offset (d + 1, q) from weights of coordinates."""
-    return columns if source.is_sparse else source.coordinates.of_features(columns)
-
-
-def _linked(
-    source: Any,
-    solved: list[Solved],
-    anchors: IntArray,
-    gain: float,
-    evidence: Segments | SparseSystem | None,
-) -> System:
-    """Return a linked system; only its last window has a state of value 0."""
-    last, main = int(anchors[-1]), -1
-    if source.are_places:
-        main = source.main_state(last)
-    elif source.zero(last) is not None:
-        main = 0  # the terminal candidate
-    windows = neighborhood_windows(anchors, source.t_max, "window")
-    references = ReferenceStates(np.append(np.full(len(windows) - 1, -1), main), main)
-    return system_of(source, solved, anchors, windows, references, gain, evidence)
+        return find_anchors(squared, source.t_max, n_anchors, self.search, latest)
 
 
 def _make_dense(source: Any) -> None:
@@ -303,16 +237,3 @@ def _make_dense(source: Any) -> None:
             f"many (at most {_MOST_DENSE}): leave backup and calibration out"
         )
     source.is_sparse = False
-
-
-def calibrated(system: System, source: Any, rule: RuleName) -> System:
-    """Return a system with the offsets that make values agree at reference states."""
-    offsets = calibrate_offsets(
-        system.weights,
-        dense(source.candidate_features),
-        system.references,
-        system.occupancy,
-        getattr(source, "support_threshold", 0.0),
-        rule,
-    )
-    return replace(system, offsets=offsets)

@@ -19,7 +19,7 @@ from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.features.kernels import Kernel
 from lstd_agent.features.rows import Rows, dense, is_sparse
 from lstd_agent.rows.classes import RecurrentClass, recurrent_classes
-from lstd_agent.rows.layers import Coordinates, Layer
+from lstd_agent.rows.layers import Coordinates, Layer, Samples
 from lstd_agent.trials.counts import TransitionCounts
 from lstd_agent.trials.kept import KeptTrials
 
@@ -30,8 +30,8 @@ FEWEST_SPARSE, LARGEST_DENSITY = 500, 0.02
 _CHUNK = 2**22
 
 
-class CountRows:
-    """Rows of transition counts; see `lstd_agent.rows.layers.Samples`.
+class CountRows(Samples):
+    """Rows of transition counts.
 
     From at least one batch of counts of the same states and timesteps, and a table (S, d) of
     features, zero in the terminal state, where tasks end. ``sample`` holds some whole trials, of
@@ -69,25 +69,22 @@ class CountRows:
         self.batches, (self._moves, self._paid, self._times) = list(batches), entries
         self._trials = np.array([batch.n_trials for batch in batches])
         self.n_trials = int(self._trials.sum())
+        self.models: dict[Any, Any] = {}  # those of `lstd_agent.system.model`
 
     def _of(self, batches: Sequence[TransitionCounts], entries: Sequence[Any]) -> CountRows:
         """Return rows of other batches with the same coordinates, terminal and main state."""
-        if not self.is_sparse:
-            assert self.p  # coordinates are found once
+        assert self.is_sparse or self.p  # coordinates are found once
         other = copy.copy(self)
-        for name in ("visits", "trials_at", "mean_rewards", "mean_durations", "starts"):
+        derived = "visits trials_at mean_rewards mean_durations starts recurrent_classes"
+        for name in derived.split():
             vars(other).pop(name, None)
-        vars(other).pop("recurrent_classes", None)
         other._take(batches, entries)
         return other
 
     def subset(self, group: IntArray) -> CountRows:
         """Return the rows of some batches."""
-        found = []
-        for each in (self._moves, self._paid, self._times):
-            some = each and each.between(0, self.t_max + 1, group)
-            found.append(some and some._replace(batch=np.searchsorted(group, some.batch)))
-        return self._of([self.batches[b] for b in group], found)
+        entries = [each and each.only(group) for each in (self._moves, self._paid, self._times)]
+        return self._of([self.batches[b] for b in group], entries)
 
     def dealt(self, n: int) -> CountRows:
         """Return the same counts in n groups, to compare groups.
@@ -125,12 +122,11 @@ class CountRows:
 
     def merged(self, start: int, stop: int, group: IntArray | None = None) -> Iterator[Layer]:
         """Yield one layer, of all states that were seen from start up to stop."""
-        groups = None if group is None else [group]
-        *numbers, P = self._sums(start, stop, groups, by_time=False)
+        *numbers, P = self._sums(start, stop, None if group is None else [group])
         seen = np.flatnonzero(numbers[0])
-        visits, rewards, times = (each[seen] for each in numbers)
-        f, lives = self.rows[seen], self._lives[seen]
-        yield Layer(f, visits, rewards, times, lives, self.rows, P[seen])
+        rows, lives, (visits, rewards, times) = self.rows, self._lives, numbers
+        few = visits[seen], rewards[seen], times[seen], lives[seen]
+        yield Layer(rows[seen], *few, rows, P[seen])
 
     def layers(
         self, start: int, stop: int, groups: Sequence[IntArray] | None = None
@@ -143,28 +139,32 @@ class CountRows:
         step = max(1, min(_CHUNK // n**2, T) or _CHUNK * T // max(G * len(self._moves.t), 1))
         for last in range(stop, start, -step):
             first = max(start, last - step)
-            *numbers, P = self._sums(first, last, groups, by_time=True)
+            visits, rewards, times, P = self._sums(first, last, groups, by_time=True)
             steps: Any = P.toarray() if (last - first) * n**2 <= _CHUNK else P
             for t in reversed(range(last - first)):
                 at = slice(t * n, (t + 1) * n)
-                visits, rewards, times = (each[at] for each in numbers)
-                goes_on = (visits > 0.0) & lives
-                yield Layer(table, visits, rewards, times, goes_on, table, steps[at])
+                goes_on = (visits[at] > 0.0) & lives
+                numbers = visits[at], rewards[at], times[at]
+                yield Layer(table, *numbers, goes_on, table, steps[at])
 
     def _sums(
-        self, start: int, stop: int, groups: Sequence[IntArray] | None, *, by_time: bool
+        self,
+        start: int,
+        stop: int,
+        groups: Sequence[IntArray] | None = None,
+        *,
+        by_time: bool = False,
     ) -> tuple[FloatArray, FloatArray, FloatArray, sparse.csr_array]:
         """Return visits, mean rewards and durations, and frequencies of rows.
 
         There is a row for each timestep (or one for all of them), group and state, in this order.
         """
-        S, G, number = self.n_states, 1, np.zeros(len(self.batches), dtype=np.int64)
-        if groups is not None:
-            G = len(groups)
-            for g, group in enumerate(groups):
-                number[group] = g
+        S, groups = self.n_states, groups or [np.arange(len(self.batches))]
+        G, number = len(groups), np.zeros(len(self.batches), dtype=np.int64)
+        for g, group in enumerate(groups):
+            number[group] = g
         n = (stop - start if by_time else 1) * G * S
-        members = None if groups is None else np.concatenate(groups)
+        members = np.concatenate(groups)
 
         def taken(entries: _Entries) -> tuple[_Entries, IntArray]:
             found = entries.between(start, stop, members)
@@ -172,14 +172,14 @@ class CountRows:
 
         def means(entries: _Entries) -> FloatArray:
             found, first = taken(entries)
-            return np.asarray(np.bincount(first + found.place, found.number, n) / seen)
+            sums = np.bincount(first + found.place, found.number, n)
+            return np.asarray(sums / np.where(visits > 0.0, visits, 1.0))
 
         moves, first = taken(self._moves)
         state, following = np.divmod(moves.place, S)
         row, column = first + state, number[moves.batch] * S + following
         visits = np.bincount(row, moves.number, n).astype(np.float64)
         P = sparse.csr_array((moves.number / visits[row], (row, column)), shape=(n, G * S))
-        seen = np.where(visits > 0.0, visits, 1.0)
         times = np.ones(n) if self._times is None else means(self._times)
         return visits, means(self._paid), times, P
 
@@ -205,37 +205,20 @@ class CountRows:
         """How many trials have each timestep, shape (t_max + 1,)."""
         return np.asarray(sum(batch.trials_at for batch in self.batches))
 
-    @cached_property
-    def mean_rewards(self) -> FloatArray:
-        """Mean reward of each timestep, shape (t_max + 1,)."""
-        return self._mean_at(self._paid)
-
-    @cached_property
-    def mean_durations(self) -> FloatArray:
-        """Mean duration of each timestep, shape (t_max + 1,)."""
-        return np.ones(self.t_max + 1) if self._times is None else self._mean_at(self._times)
-
-    def _mean_at(self, entries: _Entries) -> FloatArray:
-        sums = np.bincount(entries.t, entries.number, self.t_max + 1)
-        return np.asarray(sums / np.maximum(self.trials_at, 1))
+    def sums_at(self, name: str) -> Any:
+        """Return the sums of rewards or durations of timesteps, None if all are 1."""
+        entries = self._paid if name == "rewards" else self._times
+        return entries and np.bincount(entries.t, entries.number, self.t_max + 1)
 
     def transitions(self, start: int = 0, stop: int | None = None) -> sparse.csr_array:
         """Return the numbers of transitions (S, S) of a run of timesteps, by default of all."""
         S = self.n_states
-        moves = self._moves.between(start, self.t_max + 1 if stop is None else stop, None)
+        moves = self._moves.between(start, self.t_max + 1 if stop is None else stop)
         return sparse.csr_array((moves.number, np.divmod(moves.place, S)), shape=(S, S))
 
     def pooled(self) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return visits, mean rewards and mean durations (S,) over all timesteps."""
-        S = self.n_states
-        visits = np.bincount(self._moves.place // S, self._moves.number, S).astype(np.float64)
-        paid, times = (
-            np.ones(S)
-            if each is None
-            else np.bincount(each.place, each.number, S) / np.where(visits > 0.0, visits, 1.0)
-            for each in (self._paid, self._times)
-        )
-        return visits, paid, times
+        return self._sums(0, self.t_max + 1)[:3]
 
     @cached_property
     def starts(self) -> IntArray:
@@ -325,15 +308,19 @@ class _Entries(NamedTuple):
         number = np.concatenate([M.data for M in matrices])[order].astype(np.float64)
         return cls(t[order], batch[order], place, number)
 
-    def between(self, start: int, stop: int, batches: IntArray | None) -> _Entries:
+    def between(self, start: int, stop: int, batches: IntArray | None = None) -> _Entries:
         first, last = np.searchsorted(self.t, (start, stop))
         part: Any = slice(first, last)
-        if batches is not None:
-            n = max(int(self.batch.max(initial=0)), int(batches.max(initial=0))) + 1
-            wanted = np.zeros(n, dtype=bool)
-            wanted[batches] = True
-            part = first + np.flatnonzero(wanted[self.batch[part]])
+        n = int(self.batch.max(initial=0)) + 1
+        if batches is not None and len(batches) < n:
+            part = first + np.flatnonzero(np.isin(np.arange(n), batches)[self.batch[part]])
         return _Entries(self.t[part], self.batch[part], self.place[part], self.number[part])
+
+    def only(self, group: IntArray) -> _Entries:
+        """Return the entries of some batches, which are numbered anew."""
+        kept = np.flatnonzero(np.isin(self.batch, group))
+        batch = np.searchsorted(group, self.batch[kept])
+        return _Entries(self.t[kept], batch, self.place[kept], self.number[kept])
 
 
 def _entries_of(batches: Sequence[TransitionCounts]) -> tuple[_Entries, _Entries, _Entries | None]:

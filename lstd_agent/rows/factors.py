@@ -167,6 +167,15 @@ class Gathering:
         return Factor(self._held.copy(), self._are_products, self.p, self._sums.copy(), self._n)
 
 
+def sums_of(layers: Iterable[Layer]) -> Factor:
+    """Return weighted sums of many sparse features, a constant and numbers, without equations."""
+    sums: Any = 0.0
+    for each in layers:
+        numbers = np.stack((np.ones(len(each.weights)), each.rewards, each.durations))
+        sums = sums + np.append(each.features.T @ each.weights, numbers @ each.weights)
+    return Factor(np.zeros((0, 2)), False, len(sums) - 2, sums, float(sums[-3]))
+
+
 def factor_of(layers: Iterable[Layer], p: int, are_trials: bool) -> Factor:
     """Return the factor of single steps; numbers are rewards and durations."""
     gathering = Gathering(p, 2, are_trials)
@@ -195,11 +204,14 @@ class Segments:
         inner = [edge for a in anchors[1:].tolist() for edge in (a - 1, a)]
         edges = np.unique([*anchors.tolist(), *inner, 0, 1, (T + 1) // 2, T, T + 1])
         groups = source.groups(n_groups) if n_groups > 1 else [None]
-        factors = [
-            [factor_of(source.merged(a, b, g), source.p, not source.are_places) for g in groups]
-            for a, b in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)
-        ]
-        return cls(edges, factors)
+
+        def factor(layers: Iterator[Layer]) -> Factor:
+            if source.is_sparse:
+                return sums_of(layers)
+            return factor_of(layers, source.p, not source.are_places)
+
+        runs = zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)
+        return cls(edges, [[factor(source.merged(a, b, g)) for g in groups] for a, b in runs])
 
     def between(self, start: int, stop: int) -> list[Factor]:
         """Return the factors of all runs from start up to stop."""

@@ -17,7 +17,7 @@ from lstd_agent.features.rows import Rows, RowsOf, dense, is_sparse
 from lstd_agent.rows.christoffel import MIN_SAMPLES, Christoffel
 from lstd_agent.rows.counts import FEWEST_SPARSE, LARGEST_DENSITY, CountRows
 from lstd_agent.rows.factors import total
-from lstd_agent.rows.layers import Coordinates, Layer
+from lstd_agent.rows.layers import Coordinates, Layer, Samples
 from lstd_agent.trials.encoding import CountedEncoding, Encoding
 from lstd_agent.trials.kept import KeptTrials
 from lstd_agent.trials.store import Batches
@@ -35,8 +35,8 @@ _MANY, _LARGEST_SHARE = 500, 0.7
 _ROUNDING = 1e-7
 
 
-class TrialRows:
-    """Rows of kept trials; see `lstd_agent.rows.layers.Samples`.
+class TrialRows(Samples):
+    """Rows of kept trials.
 
     The order of trials is independent of their content, so groups are runs of trials. ``features``
     maps encoded observations (n, k) to features (n, d), dense or CSR, zero where a trial is over.
@@ -78,12 +78,15 @@ class TrialRows:
         self._d, self._k = d, int(trials.observations.shape[2])
 
     @cached_property
-    def coordinates(self) -> Coordinates:
-        """Features divided by their root mean squares; many redundant ones are reduced."""
-        d, n = self._d, self.t_max + 2
+    def _prepared(self) -> tuple[Coordinates, FloatArray | None]:
+        """Features divided by their root mean squares; many redundant ones are reduced.
+
+        Rows (m, t_max + 2, p) of all observations too, if there is room for them.
+        """
+        d, n, m = self._d, self.t_max + 2, self.n_trials
         squares, gram = np.zeros(d), np.zeros((d, d)) if d >= _MANY else None
-        raw = np.empty((self.n_trials, n, d + 1)) if self._fits(d + 1) else None
-        for part in self._parts(slice(0, self.n_trials), n):
+        raw = np.empty((m, n, d + 1)) if m * n * (d + 1) * 8 <= self._max_bytes else None
+        for part in self._parts(slice(0, m), n):
             f = self._raw(part, 0, n)
             squares += np.einsum("mt,mtd->d", self.own[part].astype(np.float64), f[:, :-1] ** 2)
             if raw is not None:
@@ -97,33 +100,26 @@ class TrialRows:
             values, U = np.linalg.eigh(gram / np.outer(size, size))
             keep = values > _ROUNDING**2 * values[-1]
             if keep.mean() < _LARGEST_SHARE:
-                return Coordinates(U[:, keep] / size[:, None], size)
+                fewer, raw = Coordinates(U[:, keep] / size[:, None], size), None
+                if m * n * (keep.sum() + 1) * 8 > self._max_bytes:
+                    return fewer, None
+                parts = self._parts(slice(0, m), n)
+                held = [fewer.of(self._raw(part, 0, n), self.constant) for part in parts]
+                return fewer, np.concatenate(held)
         if raw is not None:  # features are computed once
             raw[:, :, :d] /= size
             raw[:, :, d] = self.constant
-            vars(self)["_held"] = raw
-        return Coordinates(1.0 / size, size)
+        return Coordinates(1.0 / size, size), raw
 
-    def _fits(self, p: int) -> bool:
-        return bool(self.n_trials * (self.t_max + 2) * p * 8 <= self._max_bytes)
+    @property
+    def coordinates(self) -> Coordinates:
+        """Coordinates in which features are of about size 1."""
+        return self._prepared[0]
 
     @property
     def p(self) -> int:
         """Number of coordinates, the constant included."""
         return int(self._d) if self.is_sparse else int(self.coordinates.turn.shape[-1]) + 1
-
-    @cached_property
-    def _held(self) -> Any:
-        """Rows (m, t_max + 2, p) of all observations if there is room for them, else None."""
-        n, p = self.t_max + 2, self.p
-        if "_held" in vars(self):  # by the coordinates
-            return vars(self)["_held"]
-        if not self._fits(p):
-            return None
-        held = np.empty((self.n_trials, n, p))
-        for part in self._parts(slice(0, self.n_trials), n):
-            held[part] = self._computed(part, 0, n)
-        return held
 
     @cached_property
     def sparse_rows(self) -> sparse.csr_array:
@@ -146,8 +142,12 @@ class TrialRows:
         m, n, k = seen.shape
         return dense(self.features(seen.reshape(m * n, k))).reshape(m, n, -1)
 
-    def _computed(self, part: slice, start: int, stop: int) -> FloatArray:
-        return self.coordinates.of(self._raw(part, start, stop), self.constant)
+    def _rows(self, part: slice, start: int, stop: int) -> FloatArray:
+        """Return rows (trials, timesteps, p)."""
+        coordinates, held = self._prepared
+        if held is not None:
+            return held[part, start:stop]
+        return coordinates.of(self._raw(part, start, stop), self.constant)
 
     def groups(self, n: int) -> list[slice]:
         """Return n runs of trials."""
@@ -164,19 +164,19 @@ class TrialRows:
         if self.is_sparse:
             yield self._sparse_layer(trials, start, stop)
             return
-        held = self._held
         for part in self._parts(trials, stop - start + 1):
-            span = part, start, stop + 1
-            rows = self._computed(*span) if held is None else held[part, start : stop + 1]
-            own = self.own[part, start:stop]
-            rewards = self.trials.rewards[part, start:stop][own]
+            rows, own = self._rows(part, start, stop + 1), self.own[part, start:stop]
+            rewards, times = (
+                self.trials.rewards[part, start:stop],
+                self._durations[part, start:stop],
+            )
             f, following = rows[:, :-1], rows[:, 1:]
-            if self._is_whole:
+            if self._is_whole:  # much faster than a mask
                 f, following = f.reshape(-1, self.p), following.reshape(-1, self.p)
             else:
                 f, following = f[own], following[own]
-            one, times = np.ones(len(rewards)), self._durations[part, start:stop][own]
-            yield Layer(f, one, rewards, times, one > 0.0, following, None)
+            one = np.ones(len(f))
+            yield Layer(f, one, rewards[own], times[own], one > 0.0, following, None)
 
     def _sparse_layer(self, trials: slice, start: int, stop: int) -> Layer:
         trial, t = np.nonzero(self.own[trials, start:stop])
@@ -200,9 +200,7 @@ class TrialRows:
     def rows_at(self, t: int) -> FloatArray:
         """Return the rows (m, p) of all trials at a timestep."""
         parts = self._parts(slice(0, self.n_trials), 1)
-        if self._held is not None:
-            return np.asarray(self._held[:, t])
-        return np.concatenate([self._computed(part, t, t + 1)[:, 0] for part in parts])
+        return np.concatenate([self._rows(part, t, t + 1)[:, 0] for part in parts])
 
     def zero(self, anchor: int) -> FloatArray | None:
         """Return None (the mean of the tail) or, in tasks that end, the terminal state."""
@@ -213,20 +211,10 @@ class TrialRows:
         """How many trials have each timestep, shape (t_max + 1,)."""
         return np.asarray(self.own.sum(axis=0))
 
-    @cached_property
-    def mean_rewards(self) -> FloatArray:
-        """Mean reward of each timestep, shape (t_max + 1,)."""
-        return self._mean_at(self.trials.rewards)
-
-    @cached_property
-    def mean_durations(self) -> FloatArray:
-        """Mean duration of each timestep, shape (t_max + 1,)."""
-        times = self.trials.durations
-        return np.ones(self.t_max + 1) if times is None else self._mean_at(times)
-
-    def _mean_at(self, numbers: FloatArray) -> FloatArray:
-        sums = numbers.sum(axis=0, where=self.own)
-        return np.asarray(sums / np.maximum(self.trials_at, 1))
+    def sums_at(self, name: str) -> Any:
+        """Return the sums of rewards or durations of timesteps, None if all are 1."""
+        numbers = self.trials.rewards if name == "rewards" else self.trials.durations
+        return None if numbers is None else numbers.sum(axis=0, where=self.own)
 
     @cached_property
     def candidates(self) -> NDArray[Any]:
@@ -279,14 +267,14 @@ class TrialRows:
         """Return the function that gives the number of samples (n, m) of observations (m, k).
 
         By the Christoffel function of each window; 0 where it is below ten. ``segments`` are
-        factors, or the sparse system, of the trials to count.
+        factors, or solved windows of sparse features, of the trials to count.
         """
         if self.is_sparse:
             n_samples = self._n_samples(windows)[:, None]
 
             def sparse_samples(states: NDArray[Any]) -> FloatArray:
                 rows = sparse.csr_array(self.features(states))
-                shares = [segments.occupancy(rows, k) for k in range(len(windows))]
+                shares = [each.window.occupancy(rows) for each in segments]
                 return np.asarray(np.stack(shares) * n_samples)
 
             return sparse_samples

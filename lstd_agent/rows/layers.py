@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
 
-from lstd_agent.arrays import BoolArray, FloatArray
+from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.decompositions import svd
 
 
@@ -91,16 +92,30 @@ class Samples(Protocol):
 
     ``constant`` is the 1 of (f, 1), or 0 in tasks that end. ``rcond`` is the relative cutoff of
     the size of features. If ``are_places``, the rows of each timestep stand for the same states,
-    else for trials. ``n_trials`` is 0 where all is exact.
+    else for trials. ``n_trials`` is 0 where all is exact. If ``is_sparse``, features are many and
+    sparse, and equations are those of `lstd_agent.system.sparse`. Candidate reference states with a
+    larger occupancy than ``support_threshold`` are in a window's support.
     """
 
     t_max: int
-    p: int
-    coordinates: Coordinates
     constant: float
     rcond: float
     are_places: bool
+    is_sparse: bool
     n_trials: int
+    support_threshold: float = 0.0
+
+    @property
+    def p(self) -> int:
+        """Number of coordinates."""
+
+    @property
+    def coordinates(self) -> Coordinates:
+        """Coordinates of features."""
+
+    @property
+    def trials_at(self) -> IntArray:
+        """How many trials have each timestep, shape (t_max + 1,)."""
 
     def merged(self, start: int, stop: int, group: Any = None) -> Iterator[Layer]:
         """Yield layers of all rows of timesteps start to stop - 1, of one of `groups` or of all."""
@@ -116,3 +131,18 @@ class Samples(Protocol):
 
     def zero(self, anchor: int) -> FloatArray | None:
         """Return the features (p,) whose value is 0, or None: the mean of the tail."""
+
+    def sums_at(self, name: str) -> Any:
+        """Return the sums of ``"rewards"`` or ``"durations"`` of timesteps, None if all are 1."""
+
+    @cached_property
+    def mean_rewards(self) -> FloatArray:
+        """Mean reward of each timestep, shape (t_max + 1,)."""
+        return np.asarray(self.sums_at("rewards") / np.maximum(self.trials_at, 1))
+
+    @cached_property
+    def mean_durations(self) -> FloatArray:
+        """Mean duration of each timestep, shape (t_max + 1,)."""
+        sums = self.sums_at("durations")
+        n = np.maximum(self.trials_at, 1)
+        return np.ones(len(n)) if sums is None else np.asarray(sums / n)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.features.rows import Rows
-from lstd_agent.system.references import ReferenceStates
+from lstd_agent.features.rows import Rows, dense
+from lstd_agent.system.linked import Solved
+from lstd_agent.system.neighborhoods import ReferenceStates, RuleName, calibrate_offsets
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,3 +193,56 @@ class System:
             along[here] = np.linalg.norm(scaled[here] @ self.open_directions[k], axis=1)
         size = np.linalg.norm(scaled, axis=1)
         return np.asarray(along / np.where(size > 0.0, size, 1.0))
+
+
+def in_features(source: Any, columns: FloatArray) -> FloatArray:
+    """Return weights of features and offset (d + 1, q) from weights of coordinates."""
+    return columns if source.is_sparse else source.coordinates.of_features(columns)
+
+
+def system_of(
+    source: Any,
+    solved: Sequence[Solved],
+    anchors: IntArray,
+    windows: IntArray,
+    references: ReferenceStates,
+    occupancy: FloatArray,
+    gain: float,
+) -> System:
+    """Return the system of solved windows, in features."""
+    columns = [in_features(source, each.columns) for each in solved]
+    sizes = np.ones(len(columns[0]) - 1) if source.is_sparse else source.coordinates.sizes
+    scale = np.append(sizes, 1.0)[:, None]
+    return System(
+        weights=np.stack([each[:-1, 0] for each in columns]),
+        offsets=np.array([each[-1, 0] for each in columns]),
+        anchors=anchors,
+        windows=windows,
+        references=references,
+        occupancy=occupancy,
+        n_samples=np.array([each.n_samples for each in solved], dtype=np.int64),
+        rank=np.array([each.rank for each in solved]),
+        condition=np.array([each.condition for each in solved]),
+        t_max=source.t_max,
+        gain=gain,
+        sizes=sizes,
+        open_directions=() if source.is_sparse else tuple(x[:, 1:] * scale for x in columns),
+    )
+
+
+def with_offsets(
+    source: Any,
+    solved: Sequence[Solved],
+    references: ReferenceStates,
+    occupancy: FloatArray,
+    rule: RuleName,
+) -> list[Solved]:
+    """Return solved windows with the offsets that make values agree at reference states."""
+    weights = np.stack([in_features(source, each.columns)[:-1, 0] for each in solved])
+    features = dense(source.candidate_features)
+    how = occupancy, source.support_threshold, rule
+    offsets = calibrate_offsets(weights, features, references, *how).tolist()
+    return [
+        each._replace(columns=np.vstack((each.columns[:-1], [[offset]])))
+        for each, offset in zip(solved, offsets, strict=True)
+    ]

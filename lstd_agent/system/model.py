@@ -62,10 +62,13 @@ class PooledModel(NamedTuple):
 
 def pooled_model(source: Any, gain: float, main: int) -> PooledModel:
     """Solve the chain of all transitions of `CountRows`, with value 0 in state ``main``."""
-    visits, rewards, durations = source.pooled()
-    until, values = SumsUntil(source.transitions(), main, visits), np.zeros(len(visits))
-    values[until.states] = until.of((rewards - gain * durations)[until.states])
-    return PooledModel(values, until.open_share)
+    if (gain, main) not in source.models:
+        visits, rewards, durations = source.pooled()
+        until, values = SumsUntil(source.transitions(), main, visits), np.zeros(len(visits))
+        values[until.states] = until.of((rewards - gain * durations)[until.states])
+        source.models[gain, main] = PooledModel(values, until.open_share)
+    found: PooledModel = source.models[gain, main]
+    return found
 
 
 def check_model(backup: Any, calibration: str) -> None:

@@ -1,30 +1,42 @@
-r"""Anchors and timestep neighborhoods (Def ``neighborhood``).
-
-Algorithm ``approx_anchor`` is `AnchorSearch`. `find_anchors` is the first half of Algorithm
-``identify_anchor``; the second half, reference states and merging, is in
-`lstd_agent.system.references`.
+"""Anchors and timestep neighborhoods (Def ``neighborhood``), and their reference states.
 
 A neighborhood is a run of consecutive timesteps that share one approximator; its first timestep is
 its anchor. For a tolerance Δ, timestep t becomes the next anchor if the running average of the
 *squared* distances between the state distributions of the last anchor and of the timesteps after
 it, up to t, exceeds Δ². The tolerance starts small and doubles until there are no more anchors than
-wanted.
+wanted (Algorithms ``identify_anchor`` and ``approx_anchor``).
+
+**Reference states** (section ``sref_offset``, Algorithm ``identify_sref``). Each approximator
+estimates the bias up to an offset. States that two neighborhoods share determine the difference of
+their offsets. The *main* reference state is the most common one among all neighborhood supports.
+Neighborhoods without it get *auxiliary* reference states: the most common state among these
+neighborhoods that is also in the support of a neighborhood with a reference. Neighborhoods without
+such a state are merged into the nearest one.
+
+Among equally common states the paper takes one of the earliest neighborhood (rule
+``"most_common"``; here the lowest state). It is often rarely visited, and its noise shifts all
+other values. Rule ``"occupancy"`` maximizes the *smallest* visiting frequency over the
+neighborhoods that use the state.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from lstd_agent.arrays import FloatArray, IntArray
-from lstd_agent.errors import InvalidInputError, check_choice, check_integer
+from lstd_agent.arrays import BoolArray, FloatArray, IntArray
+from lstd_agent.errors import InvalidInputError
+from lstd_agent.rows.factors import Segments
 from lstd_agent.system.distances import SquaredDistance
 
 FIRST_TOLERANCE = 1e-3
 
 SearchName = Literal["exact", "doubling"]
 SEARCHES: tuple[SearchName, ...] = ("exact", "doubling")
+
+RuleName = Literal["occupancy", "most_common"]
+RULES: tuple[RuleName, ...] = ("occupancy", "most_common")
 
 TailName = Literal["window", "settled", "stationary"]
 
@@ -58,18 +70,21 @@ class AnchorSearch:
                 break
         return np.array(found, dtype=np.int64)
 
-    def doubling(self, n_anchors: int) -> IntArray:
+    def _enough(self, n_anchors: int) -> tuple[float, IntArray]:
         """Double the tolerance until there are no more than ``n_anchors`` anchors."""
         tolerance = FIRST_TOLERANCE
         while (anchors := self.anchors(tolerance, n_anchors)).size > n_anchors:
             tolerance *= 2.0
-        return anchors
+        return tolerance, anchors
+
+    def doubling(self, n_anchors: int) -> IntArray:
+        """Return the anchors of the first of ever doubled tolerances that has few enough."""
+        return self._enough(n_anchors)[1]
 
     def exact(self, n_anchors: int) -> IntArray:
         """Bisect for the tolerance that comes closest to ``n_anchors`` without exceeding it."""
-        too_small, enough = 0.0, FIRST_TOLERANCE
-        while (anchors := self.anchors(enough, n_anchors)).size > n_anchors:
-            too_small, enough = enough, 2.0 * enough
+        enough, anchors = self._enough(n_anchors)
+        too_small = enough / 2.0 if enough > FIRST_TOLERANCE else 0.0
         while anchors.size < n_anchors and enough - too_small > _TOLERANCE_PRECISION * enough:
             middle = (too_small + enough) / 2.0
             found = self.anchors(middle, n_anchors)
@@ -114,31 +129,15 @@ def find_anchors(
     The paper doubles the tolerance, which may jump past the wanted number. ``"exact"`` then bisects
     between the last two tolerances, and takes the anchors that come closest to that number without
     exceeding it. (More tolerance does not always give fewer anchors; bisection finds one place
-    where it does.) Distances are computed only for ``2 <= n_anchors <= t_max``.
-    """
-    check_choice("search", search, SEARCHES)
-    n_anchors = check_n_anchors(n_anchors)
-    only = only_anchors(n_anchors, t_max)
-    if only is not None:
-        return only
-    assert n_anchors is not None
-    found = AnchorSearch(squared_distance, t_max, latest)
-    return found.exact(n_anchors) if search == "exact" else found.doubling(n_anchors)
-
-
-def only_anchors(n_anchors: int | None, t_max: int) -> IntArray | None:
-    """Return the anchors if the wanted number alone determines them, else None.
-
-    None, or the number of timesteps, gives an anchor at each timestep (stepwise).
+    where it does.) None, or the number of timesteps, gives an anchor at each timestep (stepwise),
+    and needs no distances, as one neighborhood needs none.
     """
     if n_anchors is None or n_anchors > t_max:
         return np.arange(t_max + 1)
-    return np.zeros(1, dtype=np.int64) if n_anchors == 1 else None
-
-
-def check_n_anchors(n_anchors: int | None) -> int | None:
-    """Validate a wanted number of anchors: an integer from 1, or None."""
-    return None if n_anchors is None else check_integer("n_anchors", n_anchors, 1)
+    if n_anchors == 1:
+        return np.zeros(1, dtype=np.int64)
+    found = AnchorSearch(squared_distance, t_max, latest)
+    return found.exact(n_anchors) if search == "exact" else found.doubling(n_anchors)
 
 
 def check_anchors(anchors: object, t_max: int) -> IntArray:
@@ -165,3 +164,122 @@ def neighborhood_windows(anchors: IntArray, t_max: int, tail: TailName) -> IntAr
     elif tail == "stationary":
         windows[-1] = (t_max + 1, t_max + 2)
     return windows
+
+
+class ReferenceStates(NamedTuple):
+    """The reference state (n,) of each neighborhood, -1 for none, and the main one."""
+
+    state: IntArray
+    main: int
+
+
+def assign_references(
+    occupancy: FloatArray,
+    support_threshold: float = 0.0,
+    rule: RuleName = "occupancy",
+    main: int | None = None,
+) -> ReferenceStates:
+    """Choose the main and the auxiliary reference states (Algorithm ``identify_sref``).
+
+    A state is in a neighborhood's support if its occupancy, one of (n, M), exceeds the threshold.
+    ``main`` is a known main reference state, the terminal one. It is not used if it is in no
+    support. Raises `InvalidInputError` if no candidate is in any support.
+    """
+    support = occupancy > support_threshold
+    n, n_states = occupancy.shape
+    state, chosen_main = np.full(n, -1, dtype=np.int64), -1
+    eligible: BoolArray = np.ones(n_states, dtype=bool)
+    if main is not None and support[:, main].any():
+        eligible = np.arange(n_states) == main
+    known = np.full(n_states, np.inf)  # largest occupancy where a reference is already
+    while (waiting := state < 0).any():
+        count = np.where(eligible, support[waiting].sum(axis=0), 0)
+        if count.max() == 0:
+            break
+        tied = count == count.max()
+        if rule == "most_common":
+            earliest = np.argmax((support & tied).any(axis=1) & waiting)
+            chosen = int(np.argmax(support[earliest] & tied))
+        else:
+            least = np.where(support[waiting], occupancy[waiting], np.inf).min(axis=0)
+            chosen = int(np.argmax(np.where(tied, np.minimum(least, known), -1.0)))
+        chosen_main = chosen if chosen_main < 0 else chosen_main
+        state[waiting & support[:, chosen]] = chosen
+        eligible = np.asarray(support[state >= 0].any(axis=0))
+        known = occupancy[state >= 0].max(axis=0)
+    if chosen_main < 0:
+        raise InvalidInputError(
+            "no candidate state is in the support of any neighborhood (largest occupancy "
+            f"{occupancy.max():.3g}, threshold {support_threshold}): collect more trials, or use "
+            "calibration='linked', which needs no reference states"
+        )
+    return ReferenceStates(state, chosen_main)
+
+
+def merge_neighborhoods(
+    anchors: IntArray, references: ReferenceStates
+) -> tuple[IntArray, ReferenceStates]:
+    """Merge neighborhoods without a reference state into the nearest one that has one.
+
+    Nearest is by the distance between anchors; ties go to the preceding neighborhood. A merged
+    neighborhood keeps its earliest anchor.
+    """
+    has = np.flatnonzero(references.state >= 0)
+    if has.size == anchors.size:
+        return anchors, references
+    # Distances are compared left to right, so argmin gives a tie to the preceding one.
+    nearest = np.argmin(np.abs(anchors[:, None] - anchors[has]), axis=1)
+    first = np.searchsorted(nearest, np.arange(has.size))
+    return anchors[first], ReferenceStates(references.state[has], references.main)
+
+
+def calibrate_offsets(
+    weights: FloatArray,
+    features: FloatArray,
+    references: ReferenceStates,
+    occupancy: FloatArray,
+    support_threshold: float = 0.0,
+    rule: RuleName = "occupancy",
+) -> FloatArray:
+    """Return the offset of each approximator (n,), from features (M, d) of candidate states.
+
+    If several calibrated neighborhoods contain an auxiliary reference state, the rule chooses the
+    one to agree with: the one that visits the state most often, or the earliest.
+    """
+    own_value = np.einsum("nd,nd->n", weights, features[references.state])
+    calibrated = references.state == references.main
+    offsets = np.where(calibrated, -own_value, 0.0)
+    waiting = list(np.flatnonzero(~calibrated))
+    while waiting:
+        for k in waiting:
+            state = references.state[k]
+            seen = np.where(calibrated, occupancy[:, state], 0.0)
+            if seen.max() > support_threshold:
+                j = np.argmax(seen if rule == "occupancy" else seen > support_threshold)
+                offsets[k] = weights[j] @ features[state] + offsets[j] - own_value[k]
+                calibrated[k] = True
+        waiting = [k for k in waiting if not calibrated[k]]
+    return offsets
+
+
+def neighborhoods_with_references(
+    source: Any, segments: Segments | None, anchors: IntArray, rule: RuleName, tail: TailName
+) -> tuple[IntArray, IntArray, ReferenceStates]:
+    """Return anchors and windows of neighborhoods that all have a reference state.
+
+    The second half of Algorithm ``identify_anchor``: other neighborhoods are merged.
+    """
+    while True:
+        windows = neighborhood_windows(anchors, source.t_max, tail)
+        occupancy = source.occupancy(windows, segments)
+        known = source.support_threshold, rule, source.terminal
+        references = assign_references(occupancy, *known)
+        last_is_merged = references.state[-1] < 0
+        merged, references = merge_neighborhoods(anchors, references)
+        if merged.size == anchors.size:
+            return anchors, windows, references
+        anchors = merged
+        # Merging only adds to windows, so references stay in their supports, except in a
+        # neighborhood that becomes the last and is fitted to its tail: choose again.
+        if tail == "window" or not last_is_merged:
+            return anchors, neighborhood_windows(anchors, source.t_max, tail), references

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -132,19 +133,29 @@ class Held:
     """
 
     def __init__(self, subsets: Subsets, gain: float) -> None:
-        source = subsets.source
-        self.subsets, self.gain, self.source = subsets, gain, source
-        self.held = subsets
-        if source.are_places:
-            self.held = Subsets(source.dealt(_N_GROUPS), subsets.edges, _N_GROUPS, "halves")
+        self.subsets, self.gain, self.source = subsets, gain, subsets.source
         self._solved: dict[tuple[bytes, Backup], list[list[Solved]]] = {}
         self._errors: dict[tuple[bytes, Backup], FloatArray] = {}
-        earned = np.cumsum((source.mean_rewards - gain * source.mean_durations)[::-1])
-        self.range = float(np.ptp(np.append(earned, 0.0)))
+
+    @cached_property
+    def held(self) -> Subsets:
+        """The halves that are compared."""
+        if not self.source.are_places:
+            return self.subsets
+        dealt = self.source.dealt(_N_GROUPS)
+        return Subsets(dealt, self.subsets.edges, _N_GROUPS, "halves")
+
+    @property
+    def range(self) -> float:
+        """The range of mean values over time."""
+        paid = self.source.mean_rewards - self.gain * self.source.mean_durations
+        return float(np.ptp(np.append(np.cumsum(paid[::-1]), 0.0)))
 
     @property
     def is_possible(self) -> bool:
-        """Whether each half has samples of each timestep."""
+        """Whether each half has samples of each timestep, and features are dense."""
+        if self.source.is_sparse:
+            return False
         source = self.held.source
         if source.are_places:
             groups = source.groups(_N_GROUPS)
@@ -226,13 +237,17 @@ def choose_backup(held: Held, anchors: IntArray, wanted: Backup | None = None) -
         return Choice(wanted, "asked for")
     source = held.source
     steps: tuple[Backup, ...] = ("one_step", *map(LambdaReturn, DECAYS))
-    if not source.are_places and source.p > _MOST_COMPARED:
+    if not (source.are_places or source.is_sparse) and source.p > _MOST_COMPARED:
         reason = f"with so many features ({source.p - 1}) no lambda-returns are tried: give "
         return Choice("one_step", reason + "backup=LambdaReturn(decay) for one")
     is_known = False
     if source.are_places:
         model = pooled_model(source, held.gain, source.main_state(int(anchors[-1])))
         is_known = bool((model.open_share[source.starts] <= OPEN_TOLERANCE).all())
+    if source.is_sparse:
+        if is_known:
+            return Choice("model", "it determines the values of the starts")
+        return Choice("one_step", "many sparse features are fitted by single steps")
     if not held.is_possible:
         preferred: Backup = "model" if is_known else "one_step"
         return Choice(preferred, "there are too few trials to hold some out")
@@ -253,10 +268,9 @@ def choose_backup(held: Held, anchors: IntArray, wanted: Backup | None = None) -
 
 def choose_number(held: Held, candidates: Sequence[IntArray]) -> tuple[IntArray, Choice]:
     """Choose among anchors of ever more neighborhoods of a linked system, and the backup."""
-    choices = [choose_backup(held, anchors) for anchors in candidates]
     if not held.is_possible:
-        k = min(1, len(candidates) - 1)
-        return candidates[k], choices[k]
+        return candidates[1], choose_backup(held, candidates[1])
+    choices = [choose_backup(held, anchors) for anchors in candidates]
     found = [
         held.errors(anchors, [choice.backup])[0]
         for anchors, choice in zip(candidates, choices, strict=True)

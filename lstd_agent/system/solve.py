@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -12,42 +12,45 @@ import numpy as np
 from lstd_agent.arrays import IntArray
 from lstd_agent.backups import Backup, is_one_step
 from lstd_agent.rows.factors import Factor, Segments, total, without_each
-from lstd_agent.system.gain import Gain, GainRows, estimate_gain
-from lstd_agent.system.linked import SingleSteps, Solved, solve_linked, zero_of
+from lstd_agent.rows.sparse import SparseRows
+from lstd_agent.system.gain import Gain, GainRows, estimate_gain, mean_reward
+from lstd_agent.system.linked import SingleSteps, Solved, Targets, solve_linked, zero_of
 from lstd_agent.system.model import pooled_model, solve_model
 from lstd_agent.system.neighborhoods import neighborhood_windows
-from lstd_agent.system.targets import Targets
-
-Kind = Literal["whole", "halves", "others"]
+from lstd_agent.system.sparse import gains_without_each, solve_sparse, sparse_gain
 
 
 @dataclass(frozen=True, eq=False)
 class Subsets:
     """Subsets of the trials of a source: all, all and each half, or all but each group.
 
-    ``edges`` are the anchors of all systems to solve. ``factors`` of ``n_groups`` groups of trials
-    are computed if they are not given.
+    ``edges`` are the anchors of all systems to solve. What is read from the source is kept in
+    ``read``, which subsets of the same groups share.
     """
 
     source: Any
     edges: IntArray
     n_groups: int = 1
-    kind: Kind = "whole"
-    factors: Segments | None = None
+    kind: Literal["whole", "halves", "others"] = "whole"
+    read: dict[Any, Any] = field(default_factory=dict)
 
-    @cached_property
-    def _by_group(self) -> Segments:
-        return self.factors or Segments.of(self.source, self.edges, self.n_groups)
+    def _once(self, of: Callable[..., Any]) -> Any:
+        """Return the factors, or the sparse rows, of all groups."""
+        if of not in self.read:
+            self.read[of] = of(self.source, self.edges, self.n_groups)
+        return self.read[of]
 
-    def those(self, kind: Kind) -> Subsets:
-        """Return other subsets of the same groups, by the same factors."""
-        return replace(self, kind=kind, factors=self._by_group)
+    def those(self, kind: Literal["whole", "halves", "others"]) -> Subsets:
+        """Return other subsets of the same groups."""
+        return replace(self, kind=kind)
 
     @cached_property
     def segments(self) -> list[Segments]:
         """The factors of each subset: data are read once."""
-        edges, runs = self._by_group.edges, map(self.totals, self._by_group.factors)
-        return [Segments(edges, [[each] for each in subset]) for subset in zip(*runs, strict=True)]
+        by_group = self._once(Segments.of)
+        runs = map(self.totals, by_group.factors)
+        each = zip(*runs, strict=True)
+        return [Segments(by_group.edges, [[one] for one in subset]) for subset in each]
 
     @cached_property
     def groups(self) -> list[Any]:
@@ -60,6 +63,11 @@ class Subsets:
         if self.kind == "others":
             return [np.concatenate(groups[:b] + groups[b + 1 :]) for b in range(len(groups))]
         return [None, np.concatenate(groups[:half]), np.concatenate(groups[half:])]
+
+    @cached_property
+    def parts(self) -> list[Any]:
+        """The counts of each subset."""
+        return [self.source if g is None else self.source.subset(g) for g in self.groups]
 
     @property
     def half(self) -> int:
@@ -79,11 +87,12 @@ class Subsets:
 
     def gains(self, rows: GainRows | None = None) -> list[Gain]:
         """Return the gain of each subset, by given rows or by the rows that determine it."""
-        return [estimate_gain(self.source, each, rows) for each in self.segments]
-
-    def part(self, i: int) -> Any:
-        """Return the counts of a subset."""
-        return self.source if self.groups[i] is None else self.source.subset(self.groups[i])
+        if not self.source.is_sparse:
+            return [estimate_gain(self.source, each, rows) for each in self.segments]
+        if rows in ("tail", "all"):
+            return gains_without_each(self._once(SparseRows), rows)
+        found = sparse_gain(self._once(SparseRows)) if rows is None else None
+        return [found] if found else [Gain(mean_reward(s), "mean", 0.0) for s in self.segments]
 
     def solve(
         self,
@@ -92,25 +101,32 @@ class Subsets:
         backup: Backup,
         *,
         directions: bool = True,
+        whole: Sequence[Solved] | None = None,
     ) -> list[list[Solved]]:
         """Solve the linked system of each subset, which has its own gain.
 
-        With ``directions``, the first subset's open directions are computed.
+        With ``directions``, the first subset's open directions are computed. The windows of the
+        ``whole`` speed up sparse ones.
         """
         source, last = self.source, int(anchors[-1])
         if backup == "model":
             main = source.main_state(last)
             windows = neighborhood_windows(anchors, source.t_max, "window")
-            parts = [(self.part(i), gain) for i, gain in enumerate(gains)]
             return [
-                solve_model(part, windows, pooled_model(part, gain, main)) for part, gain in parts
+                solve_model(part, windows, pooled_model(part, gain, main))
+                for part, gain in zip(self.parts, gains, strict=True)
+            ]
+        if source.is_sparse:
+            rows, without = self._once(SparseRows), -1 if whole is None else 0
+            return [
+                solve_sparse(rows, anchors, gain, whole, b) for b, gain in enumerate(gains, without)
             ]
         zeros = np.stack([zero_of(source, each, last) for each in self.segments])
         several: Any = backup
         if not (source.are_places or is_one_step(backup)):
             halves = [slice(0, self.half), slice(self.half, source.n_trials)]
-            whole, others = [slice(None)], source.groups(self.n_groups)
-            runs = {"whole": whole, "halves": halves, "others": others}[self.kind]
+            everything, others = [slice(None)], source.groups(self.n_groups)
+            runs = {"whole": everything, "halves": halves, "others": others}[self.kind]
             targets = Targets(source, several, np.array(gains), runs=runs, subsets=self.totals)
             return solve_linked(source, targets, anchors, zeros, directions=directions)
         found = []

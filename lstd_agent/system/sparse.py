@@ -28,9 +28,9 @@ batch of trials, so standard errors cost a few iterations a batch.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -38,7 +38,8 @@ from scipy import sparse
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import EvaluationError
-from lstd_agent.rows.layers import Layer, Samples
+from lstd_agent.features.rows import dense
+from lstd_agent.rows.sparse import SparseRows, Steps, resized
 from lstd_agent.system.gain import LEAST_SHARE, Gain
 from lstd_agent.system.linked import Solved
 
@@ -87,72 +88,6 @@ class LeftOut(NamedTuple):
             "count for values or the gain: use fewer or coarser features, or collect more "
             "trials"
         )
-
-
-class Steps(NamedTuple):
-    """Transitions: features f (n, d), the next features g (n, d), and numbers (n,).
-
-    ``t`` is the first timestep of the run of timesteps that a transition comes from.
-    """
-
-    f: Any
-    g: Any
-    weight: FloatArray
-    reward: FloatArray
-    duration: FloatArray
-    group: IntArray
-    t: IntArray
-
-    @classmethod
-    def of(cls, layer: Layer, group: int, t: int) -> Steps:
-        """Return a row for each pair of a layer's row and what follows it."""
-        n = len(layer.weights)
-        pairs = sparse.coo_array(sparse.eye_array(n) if layer.P is None else layer.P)
-        weight = layer.weights[pairs.row] * pairs.data * layer.goes_on[pairs.row]
-        row, column, weight = (each[weight > 0.0] for each in (pairs.row, pairs.col, weight))
-        f, g = sparse.csr_array(layer.features)[row], sparse.csr_array(layer.following)[column]
-        labels = (np.full(len(row), each) for each in (group, t))
-        return cls(f, g, weight, layer.rewards[row], layer.durations[row], *labels)
-
-    def at(self, kept: Any) -> Steps:
-        """Return some transitions."""
-        return Steps(*(each[kept] for each in self))
-
-    def sized(self, d: int) -> Steps:
-        """Return transitions with d features; an additional one is a constant."""
-        return self._replace(f=_resized(self.f, d), g=_resized(self.g, d))
-
-
-class SparseRows:
-    """Transitions of a source in groups of trials, by runs of timesteps, which are read once."""
-
-    def __init__(self, source: Samples, anchors: list[int], n_groups: int = 20) -> None:
-        T = source.t_max
-        self.anchors, self.t_max, self.ends = anchors, T, source.constant == 0.0
-        self.groups, self.stops = source.groups(n_groups), [*anchors[1:], T + 1]
-        self.half = (T + 1) // 2
-        last = [stop - 1 for stop in self.stops]
-        edges = sorted({0, self.half, max(T, 1), T + 1, *anchors, *last} - {-1})
-        parts = [
-            Steps.of(layer, i, a)
-            for a, b in pairwise(edges)
-            for i, group in enumerate(self.groups)
-            for layer in source.merged(a, b, group)
-        ]
-        f, g, *numbers = zip(*parts, strict=True)
-        joined: list[Any] = [sparse.csr_array(sparse.vstack(each)) for each in (f, g)]
-        self.steps = Steps(*joined, *(np.concatenate(each) for each in numbers))
-        total = self.steps.f.sum(axis=1)
-        same = bool(total.size) and total[0] != 0.0 and np.allclose(total, total[0], rtol=1e-12)
-        self.has_constant = bool(same) and not self.ends
-        """Whether features can represent a constant."""
-        zero = source.zero(anchors[-1])
-        rows = zero.toarray() if sparse.issparse(zero) else zero
-        self.zero: FloatArray | None = None if zero is None else np.asarray(rows, float).ravel()
-
-    def between(self, start: int, stop: int) -> Steps:
-        """Return transitions of timesteps start to stop - 1."""
-        return self.steps.at(np.flatnonzero((self.steps.t >= start) & (self.steps.t < stop)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -284,9 +219,27 @@ class Window:
     def are_open(self, features: Any, columns: FloatArray | None = None) -> BoolArray:
         """Return which features (n, d) are open, by columns (d, q)."""
         columns = self.opened if columns is None else columns
-        x = _resized(features, len(self.known)) @ sparse.diags_array(1.0 / self.root)
+        x = resized(features, len(self.known)) @ sparse.diags_array(1.0 / self.root)
         size = np.sqrt(np.asarray(x.power(2).sum(axis=1)))[:, None] + abs(x) @ np.abs(columns)
         return np.asarray((np.abs(x @ columns) > _OPEN * size).any(axis=1))
+
+    def occupancy(self, features: sparse.csr_array) -> FloatArray:
+        """Return the occupancy (m,) of features (m, d): 0 where they are not determined.
+
+        With one feature a sample the visiting frequency; otherwise the empirical Christoffel
+        function.
+        """
+        x, n = resized(features, len(self.known)), self.left_out.of
+        if self.one_hot:
+            visits = np.bincount(self.steps.f.indices, self.steps.weight, x.shape[1])
+            return np.asarray((abs(x) > 0.0) @ np.where(self.known, visits, 0.0) / n)
+        inside, size = np.flatnonzero(~self.are_open(x)), max(1, _CHUNK // x.shape[1])
+        shares = np.zeros(x.shape[0])
+        for first in range(0, len(inside), size):
+            rows = inside[first : first + size]
+            number = self.samples(x[rows])
+            shares[rows] = np.where(number >= _FEWEST, number / n, 0.0)
+        return shares
 
     def leading(self, to_main: bool) -> BoolArray:
         """Return the features (d,) that lead out of the window, or to its main class."""
@@ -469,55 +422,8 @@ def _window(
         kept[kept] = ~lost
 
 
-@dataclass(frozen=True, eq=False)
-class SparseSystem:
-    """A linked system of sparse features: weights (K, d + 1), the offset last, and windows."""
-
-    anchors: list[int]
-    gain: float
-    weights: FloatArray
-    windows: list[Window]
-
-    @property
-    def solved(self) -> list[Solved]:
-        """The windows in the form of dense features, without open directions."""
-        return [
-            Solved(weights[:, None], int(window.known.sum()), np.nan, window.left_out.of)
-            for weights, window in zip(self.weights, self.windows, strict=True)
-        ]
-
-    def determined(self, features: sparse.csr_array, k: int) -> BoolArray:
-        """Return which values (m,) the samples determine."""
-        return ~self.windows[k].are_open(features)
-
-    def occupancy(self, features: sparse.csr_array, k: int) -> FloatArray:
-        """Return the occupancy (m,) of features (m, d): 0 where they are not determined.
-
-        With one feature a sample the visiting frequency; otherwise the empirical Christoffel
-        function.
-        """
-        window = self.windows[k]
-        x, n = _resized(features, len(window.known)), window.left_out.of
-        if window.one_hot:
-            visits = np.bincount(window.steps.f.indices, window.steps.weight, x.shape[1])
-            has = sparse.csr_array((np.ones(x.nnz), x.indices, x.indptr), shape=x.shape)
-            return np.asarray(has @ np.where(window.known, visits, 0.0) / n)
-        inside, size = np.flatnonzero(~window.are_open(x)), max(1, _CHUNK // x.shape[1])
-        shares = np.zeros(x.shape[0])
-        for first in range(0, len(inside), size):
-            rows = inside[first : first + size]
-            number = window.samples(x[rows])
-            shares[rows] = np.where(number >= _FEWEST, number / n, 0.0)
-        return shares
-
-    @property
-    def most_left_out(self) -> LeftOut:
-        """The samples left out of the window with the largest share of them."""
-        return max((window.left_out for window in self.windows), key=lambda each: each.share)
-
-
-def sparse_gain(rows: SparseRows) -> Gain:
-    """Return the gain as an unknown of the tail, or of all timesteps, or the tail's mean reward."""
+def sparse_gain(rows: SparseRows) -> Gain | None:
+    """Return the gain as an unknown of the tail, or of all timesteps, if they determine it."""
     names: tuple[Literal["tail", "all"], ...] = ("tail", "all")
     for name in names:
         try:
@@ -527,17 +433,14 @@ def sparse_gain(rows: SparseRows) -> Gain:
             continue
         if window is not None and number >= LEAST_SHARE * window.left_out.of:
             return Gain(value, name, number / window.left_out.of)
-    return _mean_gain(rows)
+    return None
 
 
-def gains_without_each(rows: SparseRows, whole: Gain) -> list[Gain]:
+def gains_without_each(rows: SparseRows, name: Any) -> list[Gain]:
     """Return the gains without each group of trials, by the rows of the gain of all trials."""
-    groups = range(len(rows.groups))
-    if whole.rows not in ("tail", "all"):
-        return [_mean_gain(rows, i) for i in groups]
-    window: Any = _gain_window(rows, whole.rows)
-    others: list[Any] = [_gain_window(rows, whole.rows, window, i) for i in groups]
-    return [Gain(other.gain[0], whole.rows) for other in others]
+    whole = _gain_window(rows, name)
+    others: list[Any] = [_gain_window(rows, name, whole, i) for i in range(len(rows.groups))]
+    return [Gain(other.gain[0], name) for other in others]
 
 
 def _gain_window(
@@ -554,25 +457,21 @@ def _gain_window(
     return _window(steps, none, steps.group == without, True, True, (start, stop), whole)
 
 
-def _mean_gain(rows: SparseRows, without: int = -1) -> Gain:
-    steps = rows.between(rows.half, rows.t_max + 1)
-    steps = steps.at(steps.group != without)
-    value = float(steps.weight @ steps.reward / (steps.weight @ steps.duration))
-    return Gain(value, "mean", 0.0)
-
-
 def solve_sparse(
-    rows: SparseRows, gain: float, whole: SparseSystem | None = None, without: int = -1
-) -> SparseSystem:
+    rows: SparseRows,
+    anchors: IntArray,
+    gain: float,
+    whole: Sequence[Solved] | None = None,
+    without: int = -1,
+) -> list[Solved]:
     """Solve the linked system backwards in time; without a group, preconditioned by the whole.
 
     Raises `EvaluationError` if a window loses all samples, or its equations are not solved.
     """
-    K, d = len(rows.anchors), rows.steps.f.shape[1]
-    weights, windows = np.zeros((K, d + 1)), list[Window]()
-    for k in reversed(range(K)):
-        is_last, same = k == K - 1, None if whole is None else whole.windows[k]
-        span = rows.anchors[k], rows.stops[k]
+    d, found = rows.steps.f.shape[1], list[Solved]()
+    stops = [*anchors[1:].tolist(), rows.t_max + 1]
+    for k, span in reversed(list(enumerate(zip(anchors.tolist(), stops, strict=True)))):
+        is_last, same = not found, None if whole is None else whole[k].window
         if same is None:
             steps = rows.between(*span)
             exits = (steps.t == span[1] - 1) & (not is_last)
@@ -582,36 +481,30 @@ def solve_sparse(
             steps, exits = same.steps, same.exits
         lost = steps.group == without
         if not is_last:
-            lost[exits] |= windows[-1].are_open(steps.g[exits])
+            lost[exits] |= found[-1].window.are_open(steps.g[exits])
         border = is_last and rows.has_constant
         window = _window(steps, exits, lost, is_last and not rows.ends, border, span, same)
         steps, exits = window.steps, window.exits
         paid = steps.reward - gain * steps.duration
         if not is_last:
-            paid[exits] += _resized(steps.g[exits], d) @ weights[k + 1, :d] + weights[k + 1, d]
+            next_values = found[-1].columns[:, 0]
+            paid[exits] += resized(steps.g[exits], d + 1) @ next_values
         own = window.weights(paid)
-        weights[k, : len(own)] = own
         if is_last:
-            weights[k, d] = -_zero(rows, window) @ own
-        windows.append(window)
-    return SparseSystem(rows.anchors, gain, weights, windows[::-1])
+            own = np.append(own, -_zero(rows, window, span[0]) @ own)
+        columns = np.append(own, np.zeros(d + 1 - len(own)))[:, None]
+        found.append(Solved(columns, int(window.known.sum()), np.nan, window.left_out.of, window))
+    return found[::-1]
 
 
-def _zero(rows: SparseRows, window: Window) -> FloatArray:
+def _zero(rows: SparseRows, window: Window, anchor: int) -> FloatArray:
     """Return the features (d,) whose value is 0: the source's, or the mean of the tail."""
-    if rows.zero is not None and not rows.zero[~window.known].any():
-        return rows.zero
+    zero: Any = rows.source.zero(anchor)
+    if zero is not None:
+        zero = dense(zero).ravel()
+        if not zero[~window.known].any():
+            return np.asarray(zero)
     late = window.steps.t >= rows.half
     late = late if late.any() else ~late
     weight = window.steps.weight[late]
     return np.asarray(window.steps.f[late].T @ weight / weight.sum())
-
-
-def _resized(features: Any, d: int) -> sparse.csr_array:
-    """Return features with or without a constant 1, according to d."""
-    x: sparse.csr_array = sparse.csr_array(features)
-    if x.shape[1] > d:
-        x = sparse.csr_array(x[:, :d])
-    elif x.shape[1] < d:
-        x = sparse.csr_array(sparse.hstack((x, sparse.csr_array(np.ones((x.shape[0], 1))))))
-    return x

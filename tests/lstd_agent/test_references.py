@@ -12,12 +12,12 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.system.neighborhoods import neighborhood_windows
-from lstd_agent.system.references import (
+from lstd_agent.system.neighborhoods import (
     ReferenceStates,
     assign_references,
     calibrate_offsets,
     merge_neighborhoods,
+    neighborhood_windows,
     neighborhoods_with_references,
 )
 
@@ -148,7 +148,7 @@ def test_windows_only_grow_by_merging_unless_another_becomes_the_last() -> None:
 class VisitsByTimestep:
     """A source of given states, one at each timestep."""
 
-    terminal = None
+    terminal, support_threshold = None, 0.0
 
     def __init__(self, states: list[int]) -> None:
         self.distributions = np.eye(max(states) + 1)[states]
