@@ -44,8 +44,9 @@ _LASTING, _OWN, _FEW_ROWS = 0.5, 0.05, 50
 # Misfits matter beyond this share of E, and the standard deviation of groups' misfits.
 _MISFIT, _SPREAD = 0.05, 0.1
 
-# Smallest correlation of surprises that matters; fewest effective trials of a standard error.
-_ALIKE, _EVENTS = 0.05, 10.0
+# Smallest correlation of surprises that matters, and into how many classes values are put; fewest
+# effective trials of a standard error.
+_ALIKE, _CLASSES, _EVENTS = 0.05, 32, 10.0
 
 # Up to this many distinct starts are a group each; more are put into about so many groups.
 _FEW_STARTS, _GROUPS = 40, 16
@@ -313,19 +314,25 @@ def check_own_means(R: FloatArray, unit: float, total: float = 1.0) -> float:
     return float(sd)
 
 
-def check_hidden(delta: FloatArray, unit: float) -> float:
+def check_hidden(delta: FloatArray, values: FloatArray, unit: float) -> float:
     """Return the correlation of surprises in adjacent timesteps; 0 where it does not matter.
 
     If observations are Markov states and values are right, a surprise, r_t - g + v(s_{t+1}) -
-    v(s_t), has mean 0 given the past. A lasting hidden state makes adjacent ones correlated.
+    v(s_t), has mean 0 given the past. A lasting hidden state makes adjacent ones correlated. So do
+    wrong values of observed states: the mean surprise where values are alike is taken off.
     """
-    delta = np.where(np.isfinite(delta), delta - mean_of(delta), 0.0)
+    seen = np.isfinite(delta)
+    x, order = delta[seen], np.argsort(values[:, :-1][seen], kind="stable")
+    for alike in np.array_split(order, min(_CLASSES, len(order))):
+        x[alike] -= x[alike].mean()
+    delta = np.zeros(delta.shape)
+    delta[seen] = x
     one, other = delta[:, :-1], delta[:, 1:]
     u, square = (one * other).sum(axis=1), float((one**2 + other**2).sum()) / 2
-    alike = float(u.sum()) / max(square, _TINY)
+    correlation = float(u.sum()) / max(square, _TINY)
     amount = np.sqrt(max(0.0, 2.0 * float(u.mean())))
     surely = float(self_normalized(u)) > critical(0.5) and not few_events(u)
-    return alike if surely and alike > _ALIKE and amount > _SPREAD * unit else 0.0
+    return correlation if surely and correlation > _ALIKE and amount > _SPREAD * unit else 0.0
 
 
 def check_starts(

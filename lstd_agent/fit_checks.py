@@ -147,7 +147,7 @@ def diagnose_fit(fit: Fit) -> Diagnostics:
         n_checked=N,
         stop=T,
         own_means=checks.check_own_means(rows, tail.unit, n_in_row) / time,
-        hidden=checks.check_hidden(delta, tail.unit),
+        hidden=checks.check_hidden(delta, v, tail.unit),
         ends=ends,
         drawn=drawn,
         n_trials=source.n_trials,
