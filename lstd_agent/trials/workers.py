@@ -1,7 +1,7 @@
 """Collection in shards, and independent tasks on any `concurrent.futures.Executor`.
 
 A *shard* is a number of trials of an environment that a worker makes for itself, with a seed
-spawned from the collection's seed. Shards are added up in their order, so the result is the same for
+spawned from the collection's seed. Shards are added up in order, so the result is the same for
 any number of workers, even if some die. Shards are *tasks*: a task is a function of one picklable
 argument. Results come as they finish. A task whose worker died is run again; one that raises an
 error is not.
