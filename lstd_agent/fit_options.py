@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal, NamedTuple
@@ -23,8 +24,7 @@ from lstd_agent.system.distances import (
 )
 from lstd_agent.system.gain import Gain, check_gain, mean_reward
 from lstd_agent.system.linked import Solved, solve_alone, window_by_targets
-from lstd_agent.system.minimizer import check_rcond
-from lstd_agent.system.model import NOT_COUNTED, check_model
+from lstd_agent.system.model import NOT_COUNTED
 from lstd_agent.system.neighborhoods import (
     RULES,
     SEARCHES,
@@ -103,14 +103,20 @@ class FitOptions:
         check_choice("tail", self.tail, ("window", "settled"))
         check_backup(self.backup)
         object.__setattr__(self, "gain", check_gain(self.gain))
-        object.__setattr__(self, "rcond", check_rcond(self.rcond))
+        if not (isinstance(self.rcond, numbers.Real) and 0.0 < self.rcond < 1.0):
+            raise InvalidInputError(f"rcond must be above 0 and below 1; got {self.rcond!r}")
+        object.__setattr__(self, "rcond", float(self.rcond))
         is_linked = self.calibration == "linked"
         if self.tail == "settled" and is_linked:
             raise InvalidInputError(
                 "tail='settled' leaves samples out, and a linked system uses them all: leave it "
                 "out, or use calibration='references'"
             )
-        check_model(self.backup, self.calibration)
+        if self.backup == "model" and not is_linked:
+            raise InvalidInputError(
+                "backup='model' needs no reference states, so it cannot have "
+                "calibration='references': leave one of the two out"
+            )
         if self.n_anchors == "auto" and not (is_linked and self.backup == "auto"):
             raise InvalidInputError(
                 "n_anchors='auto' chooses among linked systems together with their backups: give "

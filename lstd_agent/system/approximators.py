@@ -114,20 +114,22 @@ class System:
     def neighborhoods(self) -> list[Neighborhood]:
         """The neighborhoods, in order of time."""
         stops = np.append(self.anchors[1:], self.t_max + 1)
+        numbers = self.anchors, stops, self.references.state, self.offsets
+        found = zip(*(each.tolist() for each in numbers), strict=True)
         return [
             Neighborhood(
-                int(self.anchors[k]),
-                int(stops[k]),
-                (int(self.windows[k, 0]), int(self.windows[k, 1])),
-                int(self.references.state[k]),
+                anchor,
+                stop,
+                tuple(self.windows[k].tolist()),
+                reference,
                 self.weights[k],
-                float(self.offsets[k]),
+                offset,
                 self.occupancy[k],
                 int(self.n_samples[k]),
                 int(self.rank[k]),
                 float(self.condition[k]),
             )
-            for k in range(len(self.anchors))
+            for k, (anchor, stop, reference, offset) in enumerate(found)
         ]
 
     def neighborhood_at(self, t: IntArray | int) -> IntArray:
