@@ -38,19 +38,18 @@ from lstd_agent.html import as_html
 from lstd_agent.packing import read, refusing, write
 from lstd_agent.persistence import MAKERS, SavedAgent
 from lstd_agent.plotting import draw
-from lstd_agent.rows.counts import CountRows
-from lstd_agent.rows.kept import TrialRows, rows_of
+from lstd_agent.rows.kept import rows_of
 from lstd_agent.summary import describe
 from lstd_agent.system.approximators import Neighborhood, System
 from lstd_agent.system.distances import MMD, DistanceName, DistributionDistance
 from lstd_agent.system.minimizer import DEFAULT_RCOND
 from lstd_agent.system.neighborhoods import RuleName, SearchName
 from lstd_agent.system.selection import Choice
-from lstd_agent.trials.collect import AnyEnv, Request
+from lstd_agent.trials.collect import AnyEnv, Explore, Request
 from lstd_agent.trials.counts import CountsLike, TransitionCounts
 from lstd_agent.trials.encoding import Encoding, ObservationKind
 from lstd_agent.trials.kept import KeptTrials
-from lstd_agent.trials.policies import Explore, Policy
+from lstd_agent.trials.policies import Policy
 from lstd_agent.trials.store import DEFAULT_MAX_BYTES, Termination, TrialStore
 from lstd_agent.trials.workers import EnvSource
 
@@ -72,37 +71,33 @@ class SeminormLSTDAgent:
     anchors : array_like of int, optional
         The anchors themselves, instead of a search.
     search : {"exact", "doubling"}
-        ``"exact"`` comes as close to the wanted number as possible, with anchors in the first half
-        of the timesteps; ``"doubling"`` is the paper's search, which may find fewer
-        (`lstd_agent.system.neighborhoods.find_anchors`).
+        As close to the wanted number as possible, with anchors in the first half of the timesteps;
+        or the paper's search, which may find fewer (`lstd_agent.system.neighborhoods`).
     distance : {"mmd", "tv", "ot"}, MMD or callable
         Distance between the state distributions (S,) of two timesteps. Vectors need the linear MMD,
         by default with ``width="median"``. Counts without stored trials use the total variation
         instead of ``"mmd"``, and `summary` says so.
     calibration : {"linked", "references"}
-        How neighbourhoods are linked: backwards in time (`lstd_agent.system.linked`), or by
-        reference states as in the paper.
+        How neighbourhoods are linked: backwards in time, or by reference states as in the paper.
     reference : {"occupancy", "most_common"}
         Rule for reference states; ``"most_common"`` is the paper's.
     tail : {"window", "settled"}
         With ``calibration="references"``: fit the last neighbourhood to all its timesteps, or to
         their second half.
     backup : {"auto", "one_step", "model"}, MultiStep or LambdaReturn
-        How far targets run before they bootstrap (`lstd_agent.backups`). ``"auto"`` takes the
-        backup that predicts held-out trials best (`lstd_agent.system.selection`); with reference
-        states, one step. ``"model"`` assumes that Discrete observations are Markov states
-        (`lstd_agent.system.model`).
+        How far targets run before they bootstrap. ``"auto"`` takes the backup that predicts
+        held-out trials best (`lstd_agent.system.selection`); with reference states, one step.
+        ``"model"`` assumes that Discrete observations are Markov states.
     gain : float or None
         Reward per timestep, or per unit of time where steps have durations. None estimates it from
-        the second half of all timesteps (`lstd_agent.system.gain`).
+        the second half of all timesteps.
     on_termination : {"raise", "absorb"}
         A trial that terminates is an error, or stays without reward in a terminal state whose
         features and value are 0.
     rcond : float
-        Relative cutoff of the pseudoinverses (`lstd_agent.system.minimizer.minimize`). With
-        Discrete observations, values from 1e-12 to 1e-8 give the same result, unless a
-        neighbourhood's ``condition`` approaches 1/rcond: then use fewer features or wider
-        neighbourhoods.
+        Relative cutoff of the pseudoinverses. With Discrete observations, values from 1e-12 to 1e-8
+        give the same result, unless a neighbourhood's ``condition`` approaches 1/rcond: then use
+        fewer features or wider neighbourhoods.
     n_stored_trials : int
         How many counted trials to keep whole, for the MMD and for returns of starts. The choice
         does not depend on the order of trials.
@@ -129,14 +124,12 @@ class SeminormLSTDAgent:
     `standard_errors`, `coverage`, `determined`, `compare` and `action_values`; `diagnostics`,
     `summary`, `plot` and the names that end in ``_`` describe the fit.
 
-    Source: Algorithm ``training_nbwpval`` and section ``approxbias``; the default calibration is
-    ours. Methods that change the agent return it. An invalid argument raises `InvalidInputError`
-    and changes nothing. Results before `fit` raise `NotFittedError`.
+    Methods that change the agent return it. An invalid argument raises `InvalidInputError` and
+    changes nothing. Results before `fit` raise `NotFittedError`. Source: Algorithm
+    ``training_nbwpval`` and section ``approxbias``; the default calibration is ours.
 
     Examples
     --------
-    Values of transient states, which the mean reward does not show:
-
     >>> import gymnasium as gym, unichain_gym
     >>> from lstd_agent import OneHot, SeminormLSTDAgent
     >>> env, policy = gym.make_vec("Unichain-h6-v0", num_envs=1000), [1, 1, 1, 0, 0, 0]
@@ -201,30 +194,21 @@ class SeminormLSTDAgent:
         Parameters
         ----------
         features, n_anchors, **options
-            As of the class.
         """
-        choices = {
-            "search": "doubling",
-            "distance": MMD("linear"),
-            "calibration": "references",
-            "reference": "most_common",
-        }
-        return cls(features, n_anchors, **{**choices, **options})
+        choices: dict[str, Any] = {"search": "doubling", "distance": MMD("linear")}
+        choices |= {"calibration": "references", "reference": "most_common", **options}
+        return cls(features, n_anchors, **choices)
 
     @classmethod
     def average_reward(cls, features: Features, **options: Any) -> Self:
         """Average-reward LSTD on p*: one neighbourhood, fitted once the chain has settled.
 
-        It gives no values of transient states.
+        It gives no values of transient states. Source: Yu & Bertsekas (2009), section II.A; section
+        ``unify_existing``, first case.
 
         Parameters
         ----------
         features, **options
-            As of the class.
-
-        Notes
-        -----
-        Source: Yu & Bertsekas (2009), section II.A; section ``unify_existing``, first case.
         """
         return cls(features, 1, calibration="references", tail="settled", **options)
 
@@ -232,18 +216,13 @@ class SeminormLSTDAgent:
     def transient(cls, features: Features, **options: Any) -> Self:
         """LSTD of a task that terminates: one neighbourhood, weighted by visits until the end.
 
-        Predictions are total rewards until termination. ``t_max`` must be long enough for
-        (nearly) all trials to terminate.
+        Predictions are total rewards until termination; ``t_max`` must be long enough for (nearly)
+        all trials to terminate. Source: Bradtke & Barto (1996), theorem 1, undiscounted; section
+        ``unify_existing``, second case.
 
         Parameters
         ----------
         features, **options
-            As of the class.
-
-        Notes
-        -----
-        Source: Bradtke & Barto (1996), theorem 1, undiscounted; section ``unify_existing``, second
-        case. The terminal state's features are zero, so it adds nothing to X, Z and y.
         """
         choices = {"backup": "one_step", **options}
         return cls(features, 1, gain=0.0, on_termination="absorb", **choices)
@@ -255,7 +234,6 @@ class SeminormLSTDAgent:
         Parameters
         ----------
         features, **options
-            As of the class.
         """
         return cls(features, None, **options)
 
@@ -313,14 +291,14 @@ class SeminormLSTDAgent:
         """Run trials and add them to the trials so far.
 
         An interrupted collection keeps finished trials of a plain environment, finished rounds of a
-        vector environment, and finished shards of workers. A step takes ``info["duration"]``, or 1;
-        see `observe`.
+        vector environment, and finished shards of workers.
 
         Parameters
         ----------
         env : Env, VectorEnv, str or callable
-            A continuing task. More copies make a vector environment faster. Trials of an id, or of
-            a picklable function that makes an environment, run in shards that workers share.
+            A continuing task; ``info["duration"]`` may give a step's time. More copies make a
+            vector environment faster. Trials of an id, or of a picklable function that makes an
+            environment, run in shards that workers share.
         policy : array_like or callable
             An action a state (S,), action probabilities (S, A), or a function of observations.
         n_trials, t_max : int
@@ -373,11 +351,9 @@ class SeminormLSTDAgent:
         env : Env or VectorEnv
             Only its spaces are used.
         policy, batched, is_same_policy : optional
-            As in `collect`.
+            As in `collect`; ``seed`` is for a stochastic policy.
         t_max : int, optional
             The last timestep of every trial; by default the last one of the first finished trial.
-        seed : int, optional
-            For a stochastic policy.
         """
         self.collector.attach(env, policy, t_max, seed, batched, is_same_policy)
         return self
@@ -388,10 +364,6 @@ class SeminormLSTDAgent:
         Parameters
         ----------
         observation : one observation, or a batch
-
-        Returns
-        -------
-        action, or a batch of them
         """
         return self.collector.loop.act(observation)
 
@@ -406,6 +378,8 @@ class SeminormLSTDAgent:
         duration: ArrayLike | None = None,
     ) -> None:
         """Record a transition of one trial (scalars), or of trials in lockstep (batches).
+
+        Vectors are checked for finite numbers when the trial ends.
 
         Parameters
         ----------
@@ -424,9 +398,6 @@ class SeminormLSTDAgent:
 
         Raises
         ------
-        InvalidInputError
-            If the timestep or observation does not follow the last, or an argument does not fit.
-            Vectors are checked for finite numbers when the trial ends.
         TerminationError
             If the trial terminates, unless ``on_termination="absorb"``.
         """
@@ -485,7 +456,7 @@ class SeminormLSTDAgent:
             One more than rewards. For tables see `LoggedTrials.from_frame`.
         rewards, actions, terminated, durations
             See `LoggedTrials.of`. Discrete actions of any policy serve `action_values`. Trials may
-            end with ``on_termination="absorb"``.
+            end with ``on_termination="absorb"``, and otherwise raise `TerminationError`.
         t_max : int, optional
             The last timestep to use. By default the ``t_max`` of the trials so far, or the end of
             the longest trial.
@@ -494,16 +465,9 @@ class SeminormLSTDAgent:
             often than the log. By default the evaluated policy.
         batched, is_same_policy : bool
             As in `collect`.
-        observation_space : Space, optional
-            Needed if `attach`, `collect`, the log and the features leave it open. Vectors of floats
-            are unbounded by default.
-        action_space : Space, optional
-            Without one, integers are Discrete actions from 0 to the largest that was logged.
-
-        Raises
-        ------
-        TerminationError
-            If a trial terminated, unless ``on_termination="absorb"``.
+        observation_space, action_space : Space, optional
+            Needed if `attach`, `collect`, the log and the features leave them open. Vectors of
+            floats are unbounded by default; integers are Discrete actions from 0 to the largest.
         """
         self.collector.add_trials(
             *(observations, rewards, actions, terminated, durations, t_max),
@@ -517,7 +481,6 @@ class SeminormLSTDAgent:
         Parameters
         ----------
         other : SeminormLSTDAgent
-            Its features may differ.
         """
         self.collector.merge(other.collector)
         return self
@@ -551,19 +514,12 @@ class SeminormLSTDAgent:
 
     @property
     def counts(self) -> TransitionCounts:
-        """The counts of all trials so far, for `add` of another agent.
-
-        Raises `NotFittedError` without any trials, and `InvalidInputError` if observations are
-        vectors.
-        """
+        """The counts of all trials so far, for `add` of another agent; not of vectors."""
         return self.collector.counts
 
     @property
     def kept_trials(self) -> KeptTrials:
-        """All trials of vectors so far, for `add` of another agent.
-
-        Raises `NotFittedError` without any trials, and `InvalidInputError` if they are counted.
-        """
+        """All trials of vectors so far, for `add` of another agent."""
         return self.collector.kept_trials
 
     def fit(self) -> Self:
@@ -571,8 +527,6 @@ class SeminormLSTDAgent:
 
         Raises
         ------
-        NotFittedError
-            If nothing has been collected.
         InvalidInputError
             If the trials show more than one recurrent class, or all actions at some timestep are
             exploratory.
@@ -589,10 +543,9 @@ class SeminormLSTDAgent:
         return self
 
     def _fit(self) -> None:
-        source, encoding = self._source
+        source, encoding, n_batches = self._source
         check_single_class(source, encoding)
         check_own_trials(source)
-        n_batches = self._n_batches_of(source)
         self._fitted = Fit.of(source, encoding, self._fit_options, n_batches)
         self._diagnostics = None
 
@@ -630,16 +583,8 @@ class SeminormLSTDAgent:
     def coverage(self, observations: Any, t: ArrayLike | None = None) -> FloatArray:
         """Return the share of samples at the observations, in the neighbourhood that predicts.
 
-        Parameters
-        ----------
-        observations, t
-            As in `predict`.
-
-        Returns
-        -------
-        ndarray, shape (m,) or ()
-            For vectors by the Christoffel function (`lstd_agent.rows.christoffel`). A prediction
-            where it is 0 is pure generalization.
+        For vectors by the Christoffel function (`lstd_agent.rows.christoffel`). A prediction where
+        it is 0 is pure generalization. For arguments see `SeminormLSTDAgent.predict`.
         """
         return self._last_fit.coverage(observations, t)
 
@@ -648,16 +593,8 @@ class SeminormLSTDAgent:
 
         The neighbourhood that predicts must have samples of the observation. Weights that the
         samples leave open, in this and later neighbourhoods, must hardly change the value. With
-        ``backup="model"`` the state must lead to the main reference state.
-
-        Parameters
-        ----------
-        observations, t
-            As in `predict`.
-
-        Returns
-        -------
-        ndarray of bool, shape (m,) or ()
+        ``backup="model"`` the state must lead to the main reference state. For arguments,
+        see `SeminormLSTDAgent.predict`.
         """
         return self._last_fit.determined(observations, t)
 
@@ -665,23 +602,9 @@ class SeminormLSTDAgent:
         """Return standard errors of the predictions, by leaving out batches of trials (jackknife).
 
         They include the errors of the offset and of an estimated gain, not the choice of anchors
-        and reference states.
-
-        Parameters
-        ----------
-        observations, t
-            As in `predict`.
-
-        Returns
-        -------
-        ndarray, shape (m,) or ()
-            In units of reward. Infinite where the samples do not determine the value, or would not
-            without one of the batches.
-
-        Raises
-        ------
-        NotFittedError
-            If there are fewer than two batches of trials.
+        and reference states. They are infinite where the samples do not determine the value, or
+        would not without one of the batches. At least two batches are needed. For arguments,
+        see `SeminormLSTDAgent.predict`.
         """
         return self._last_fit.standard_errors(observations, t)
 
@@ -722,12 +645,8 @@ class SeminormLSTDAgent:
         Parameters
         ----------
         index : int
-            As in `Neighborhood.reference` and along `Neighborhood.occupancy`.
-
-        Returns
-        -------
-        observation or None
-            None for -1 and the terminal state.
+            As in `Neighborhood.reference` and along `Neighborhood.occupancy`; None is returned for
+            -1 and the terminal state.
         """
         return self._last_fit.candidate(index)
 
@@ -742,8 +661,10 @@ class SeminormLSTDAgent:
         """Return action values q(s, a): first the action, then the policy.
 
         All recorded actions count: see ``explore`` of `collect`, and `add_trials`. Counted
-        observations use pooled counts, without features (`lstd_agent.actions.chain_values`);
-        vectors use LSTDQ in features of pairs (`lstd_agent.actions.pair_equations`).
+        observations need no features (`lstd_agent.actions.chain_values`); vectors use LSTDQ in
+        features of pairs (`lstd_agent.actions.pair_equations`). Trials must have actions. The agent
+        must be fitted, unless the policy is given here or is an array (then values are relative to
+        a state of its own).
 
         Parameters
         ----------
@@ -762,12 +683,6 @@ class SeminormLSTDAgent:
         ndarray, shape (m, A) or (A,)
             Relative like `predict`; for another policy, its bias. NaN where the samples do not
             determine the value: for unseen pairs, and pairs that too often lead to unseen states.
-
-        Raises
-        ------
-        NotFittedError
-            If no trials have actions; before `fit`, unless the policy is given here or is an array
-            (then values are relative to a state of its own).
         """
         return self._evidence(policy, pair_features).action_values(observations, t)
 
@@ -781,39 +696,18 @@ class SeminormLSTDAgent:
         """Return standard errors of `action_values`, by batches of trials (jackknife).
 
         They include the errors of successors' values and of the gain. For counted observations they
-        are at least the error of the mean of r + v(s') over the action's transitions, by which
-        `PolicyIteration` compares actions.
-
-        Parameters
-        ----------
-        observations, policy, pair_features
-            As in `action_values`.
-
-        Returns
-        -------
-        ndarray, shape (m, A) or (A,)
-            Infinite where the samples do not determine the value or, for counted observations,
-            would not without one of the batches.
-
-        Raises
-        ------
-        NotFittedError
-            As `action_values`; with fewer than two batches of trials; for counted trials of a
-            function policy, unless it is given as ``policy``.
+        are at least the error of the mean of r + v(s') over the action's transitions. They are
+        infinite where the samples do not determine the value or, for counted observations, would
+        not without one of the batches. For arguments see `SeminormLSTDAgent.action_values`. For
+        counted trials of a policy that is a function, give it as ``policy``.
         """
         return self._evidence(policy, pair_features).standard_errors(observations)
 
     def action_coverage(self, observations: Any) -> FloatArray:
-        """Return the number of transitions with each action.
+        """Return the number of transitions with each action, shape (m, A) or (A,).
 
-        Parameters
-        ----------
-        observations : one observation, or a batch of m
-
-        Returns
-        -------
-        ndarray, shape (m, A) or (A,)
-            For vectors, an effective number in the default features of pairs.
+        For vectors it is an effective number in the default features of pairs. For arguments,
+        see `SeminormLSTDAgent.action_values`.
         """
         return self._evidence().coverage(observations)
 
@@ -829,11 +723,6 @@ class SeminormLSTDAgent:
 
         ``figure.savefig(path)`` saves it; a notebook shows it. Bars are two standard errors each
         way, at up to 200 observations in up to ten neighbourhoods, for determined values.
-
-        Raises
-        ------
-        MissingDependencyError
-            Without matplotlib.
         """
         return draw(self._last_fit)
 
@@ -890,16 +779,14 @@ class SeminormLSTDAgent:
         return self._last_fit.candidate(self.system_.references.main)
 
     @property
-    def _source(self) -> tuple[CountRows | TrialRows, Encoding]:
-        """The rows of all trials, and how observations are encoded."""
+    def _source(self) -> tuple[Any, Encoding, int]:
+        """The rows of all trials, how observations are encoded, and the number of batches."""
         batches, encoding = self.collector.batches, self.collector.encoding
         if encoding is None or not batches.n_trials:
             raise NotFittedError("there are no trials yet: call collect or observe first")
-        return rows_of(batches, encoding, self.rcond), encoding
-
-    def _n_batches_of(self, source: Any) -> int:
+        source: Any = rows_of(batches, encoding, self.rcond)
         n_batches = len(source.batches) if source.are_places else self.n_batches
-        return int(min(n_batches, source.n_trials))
+        return source, encoding, int(min(n_batches, source.n_trials))
 
     @property
     def _last_fit(self) -> Fit:
@@ -908,10 +795,9 @@ class SeminormLSTDAgent:
         return self._fitted
 
     def _evidence(self, policy: Any = None, pair_features: Any = None) -> ActionEvidence:
-        source, _ = self._source
+        source, _, n_batches = self._source
         of_kind = CountedEvidence if source.are_places else VectorEvidence
-        known = self.collector, source, self._n_batches_of(source), self._fitted
-        return of_kind(*known, policy, pair_features)
+        return of_kind(self.collector, source, n_batches, self._fitted, policy, pair_features)
 
     @property
     def _fit_options(self) -> FitOptions:
@@ -928,7 +814,7 @@ class SeminormLSTDAgent:
         return as_html(repr(self)[1:-1], "" if self._fitted is None else self.summary())
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the agent to a ``.npz`` file: its options, all trials, and whether it was fitted.
+        """Write the agent to a ``.npz`` file, whole or not at all: options, trials, whether fitted.
 
         Functions are not written, except features of counted observations, as a table: pass the
         others to `load`. Not saved are a trial under way, and a fit of other trials, features or
@@ -937,7 +823,6 @@ class SeminormLSTDAgent:
         Parameters
         ----------
         path : path
-            The file is written whole, or not at all.
         """
         saved = SavedAgent.of(self.options, self.collector, self._is_current)
         saved.check_sizes()

@@ -1,18 +1,18 @@
 r"""Checks of trials and of the values fitted to them, in units of earned rewards.
 
 No check is scaled by predicted values, so that a wild fit cannot silence its own alarm. The unit E
-(`earned_range`) is the range of cumulative mean rewards above the last quarter's mean reward. Every
-test asks whether u, one number a trial, has mean 0, by
+(`earned_range`) is the range of cumulative mean rewards above the last quarter's mean reward. Most
+tests ask whether u, one number a trial, has mean 0, by
 
 .. math:: S(u) = \sum_i u_i \Big/ \sqrt{\sum_i u_i^2} .
 
 If u is symmetric about 0, |S| exceeds x with a probability of at most 2 exp(-x²/2), for any number
 of trials and any tails (Hoeffding). S² is at most the number of nonzero u, so a few rare events
-never alarm. m tests share the level, see `critical`.
+never alarm. Tests of one check share its level. Where nothing is wrong, the five checks together
+alarm with a probability of 3 % or less.
 
-The functions take arrays: rewards R (N, T), NaN after a trial was cut short; features (M, T, d) of
-some of the trials; fitted values (N, T + 1); groups of trials with like starts, the first of which
-is all trials (`start_groups`).
+Arrays: rewards R (N, T), NaN after a trial was cut short; features (M, T, d) of some of the trials;
+values (N, T + 1); surprises (N, T); groups of trials with like starts, all trials first.
 """
 
 from __future__ import annotations
@@ -23,45 +23,32 @@ from typing import Any
 
 import numpy as np
 
-from lstd_agent.arrays import BoolArray, FloatArray, IntArray
+from lstd_agent.arrays import FloatArray, IntArray
 
-# Probability of a false alarm by one check, with all its tests.
-LEVEL = 0.01
+# Probability of a false alarm by one of the five checks, with all its tests.
+LEVEL = 0.03 / 5
 
-# Groups of fewer trials are not tested by themselves: their standard errors are uncertain.
-MIN_TRIALS = 24
+# Standard errors of smaller groups are uncertain; with fewer trials no S can be critical.
+MIN_TRIALS, FEWEST_TRIALS = 24, 12
 
-# With fewer trials no S can be critical: whether the tail has settled is not known.
-FEWEST_TRIALS = 11
-
-# Missing rewards matter if they are a larger share of E; the probability of this for an alarm, and
-# for "not known".
+# Missing rewards matter beyond this share of E; probability of this for an alarm, for "not known".
 _MISSING, _SURE, _MAYBE = 0.15, 0.8, 0.3
 
-# States have not settled if a direction of features will still move by this many standard
-# deviations.
+# States have not settled if they will still move by more standard deviations.
 _MOVES = 0.25
 
-# Where trials mix, at most this share of the correlation is left after a quarter of the trial. Own
-# means matter if they add up to a larger share of E. With fewer rows the correlation itself
-# decides.
+# The share of the correlation that is left after a quarter of the trial where trials mix; the share
+# of E beyond which own means matter; with fewer rows the correlation itself decides.
 _LASTING, _OWN, _FEW_ROWS = 0.5, 0.05, 50
 
-# A misfit matters if it is a larger share of E; misfits of groups, if their standard deviation is.
-# Significance level at which groups differ.
-_MISFIT, _SPREAD, _BETWEEN = 0.05, 0.1, 0.001
+# Misfits matter beyond this share of E, and the standard deviation of groups' misfits.
+_MISFIT, _SPREAD = 0.05, 0.1
 
-# Smallest correlation of surprises that matters.
-_ALIKE = 0.05
-
-# A standard error from fewer effective trials is not known.
-_EVENTS = 10.0
+# Smallest correlation of surprises that matters; fewest effective trials of a standard error.
+_ALIKE, _EVENTS = 0.05, 10.0
 
 # Up to this many distinct starts are a group each; more are put into about so many groups.
 _FEW_STARTS, _GROUPS = 40, 16
-
-# Trials that begin within this many standard deviations stand for an unseen start.
-_NEAR = 0.25
 
 _TINY = 1e-300
 _ROUNDING = 1e-9
@@ -73,16 +60,13 @@ class TailCheck:
 
     Attributes
     ----------
-    missing, missing_error : float
-        Reward above the gain that trials would earn after the last timestep, and its standard
-        error; for the most significant group of starts.
-    unit : float
-        E.
-    rewards_settled, states_settled : bool
-    known : bool
-        Whether the trials show if rewards have settled.
+    missing, missing_error, unit : float
+        Reward above the gain after the last timestep, its standard error, and E: by how much the
+        start changes the total reward.
+    rewards_settled, states_settled, known : bool
+        ``known``: whether the trials show if rewards have settled.
     moving : float
-        Expected further movement of states, in standard deviations; 0 if no movement is seen.
+        Further movement of states, in standard deviations; 0 if none is seen.
     """
 
     missing: float
@@ -109,10 +93,8 @@ class Misfit:
         Its number; 0 is all trials.
     predicted, direct, error : float
         Mean value by the fit, by rewards above the gain, and the standard error of the difference.
-    horizon : int
-        Number of timesteps of rewards.
-    closed : bool
-        Whether ``direct`` includes the fitted value after these timesteps.
+    horizon, closed : int, bool
+        Number of timesteps of rewards; whether ``direct`` includes the fitted value after them.
     start, n_starts : Any, int
         One of the starts (None for all trials), and the number of different starts.
     """
@@ -147,7 +129,7 @@ def in_a_line(observation: Any) -> str:
 
 
 def critical(n_tests: float) -> float:
-    """Return the |S| that n tests of symmetric numbers exceed with probability `LEVEL`."""
+    """Return the |S| that n tests exceed with probability `LEVEL`; one-sided ones count half."""
     return float(np.sqrt(2.0 * np.log(2.0 * max(n_tests, 0.5) / LEVEL)))
 
 
@@ -160,10 +142,7 @@ def self_normalized(u: FloatArray) -> FloatArray:
 
 
 def few_events(u: FloatArray) -> bool:
-    """Return whether too few trials make up the variance to know its size.
-
-    The effective number of trials is about N/3 of normal numbers, and k of k rare events.
-    """
+    """Return whether too few trials make up the variance: N/3 of normal u, k of k rare events."""
     w = (u - u.mean()) ** 2
     return bool(w.sum() ** 2 < min(_EVENTS, len(u) / 6) * max(float((w * w).sum()), _TINY))
 
@@ -181,10 +160,10 @@ def mean_of(x: FloatArray, axis: int | tuple[int, ...] = 0) -> FloatArray:
 
 
 def start_groups(starts: Any) -> list[IntArray]:
-    """Return groups of trials with like starts: all trials first.
+    """Return groups of trials with like starts (N,) or (N, k): all trials first.
 
-    Few distinct starts (N,) or (N, k) are a group each, of two trials or more. Others are halved
-    along the direction in which they vary most, and the halves again.
+    Few distinct starts are a group each. Others are halved along the direction in which they vary
+    most, and the halves again.
     """
     x, groups = np.asarray(starts).reshape(len(starts), -1), [np.arange(len(starts))]
     kinds, kind, n = np.unique(x, axis=0, return_inverse=True, return_counts=True)
@@ -211,18 +190,17 @@ def earned_range(R: FloatArray, groups: Sequence[IntArray]) -> float:
 
 
 def still_missing(R: FloatArray, length: int, least: float = 0.0) -> tuple[float, float, float]:
-    """Return the reward above the gain after the last timestep, and its standard error.
+    """Return the reward after the last timestep, its error, and P(its size > ``least``).
 
-    The third result is the probability that its size is above ``least``. It fits m_k = a + b q^k
-    with q = exp(-L/τ) to the mean rewards of K windows of L timesteps from a quarter of the trial
-    on, for 24 time constants τ of L/3 to 2T, each of weight exp(-χ²/2). The rest is L b q^K/(1-q).
+    It fits m_k = a + b q^k with q = exp(-L/τ) to the mean rewards of K windows of L timesteps from
+    a quarter of the trial on, for 24 time constants τ, each of weight exp(-χ²/2). The rest is
+    L b q^K/(1-q).
     """
     from scipy.special import ndtr  # takes long to import
 
     T, L = R.shape[1], length
     K = min(max(3, int(0.75 * T / L)), T // L)
-    windows = [R[:, T - (j + 1) * L : T - j * L].mean(axis=1) for j in range(K - 1, -1, -1)]
-    w = np.stack(windows, axis=1) if windows else np.zeros((0, 0))
+    w = R[:, T - K * L :].reshape(len(R), K, L).mean(axis=2)
     w = w[np.isfinite(w).all(axis=1)]
     if K < 3 or len(w) < 8:
         return 0.0, np.inf, 0.0
@@ -252,10 +230,9 @@ def check_tail(
     """Compare the first with the last L timesteps of the tail, the second half.
 
     L runs from a quarter to a half of the tail. Any period of up to a quarter of the trial divides
-    one such L, so only a true movement shows at every L. Rewards have not settled if the smallest S
-    of some group over L is critical, and the missing reward is surely more than a share of E.
-    States have not settled if, for each L, both halves of the trials move along one direction of
-    the features of some block (M, T, d), and more than a share of a standard deviation is left.
+    one such L, so only a true movement shows at every L. Rewards have not settled if, at each L,
+    some group's S is critical, and the missing reward matters. States have not settled if, at each
+    L, trials move along a direction of the features of some block (M, T, d).
     """
     groups = [*groups[:1], *(group for group in groups[1:] if len(group) >= MIN_TRIALS)]
     T, h, E = R.shape[1], R.shape[1] // 2, earned_range(R, groups)
@@ -263,8 +240,7 @@ def check_tail(
     every = np.arange(max(few, most - 48), most + 1)
     lengths = np.unique(np.append(every, np.linspace(few, most, 16).astype(int)))
     C = partial_sums(R)
-    D = np.stack([(C[:, T] - C[:, T - L]) - (C[:, h + L] - C[:, h]) for L in lengths], axis=1)
-    D /= lengths
+    D = (C[:, [T]] - C[:, T - lengths] - C[:, h + lengths] + C[:, [h]]) / lengths
     D[np.abs(D) < _ROUNDING * np.nanmax(np.abs(R), initial=_TINY)] = 0.0
     missing, error, sure = 0.0, np.inf, -1.0
     for group in groups:
@@ -273,68 +249,60 @@ def check_tail(
         found = still_missing(R[group], L, _MISSING * E)
         if (surely := found[2] if S.min() > critical(len(groups)) else 0.0) > sure:
             missing, error, sure = *found[:2], surely
-    moving = max(_movement_left(F, lengths, critical(len(blocks))) for F in blocks)
-    return TailCheck(
-        missing=missing,
-        missing_error=error,
-        unit=E,
-        rewards_settled=sure <= _SURE,
-        states_settled=moving <= _MOVES,
-        known=T >= 4 and len(R) >= FEWEST_TRIALS and not _MAYBE < sure <= _SURE,
-        moving=moving,
-    )
+    moving = max(_movement_left(F, lengths, critical(len(blocks) / 2)) for F in blocks)
+    known = T >= 4 and len(R) >= FEWEST_TRIALS and not _MAYBE < sure <= _SURE
+    return TailCheck(missing, error, E, sure <= _SURE, moving <= _MOVES, known, moving)
 
 
 def _movement_left(F: FloatArray, lengths: IntArray, z: float) -> float:
-    """Return the smallest remaining movement over lengths, in standard deviations."""
-    T = F.shape[1]
-    h = T // 2
-    sd = np.sqrt(np.maximum(mean_of(F[:, h:] ** 2, (0, 1)) - mean_of(F[:, h:], (0, 1)) ** 2, 0.0))
-    largest = np.abs(np.where(np.isfinite(F), F, 0.0)).max(axis=(0, 1), initial=0.0)
-    keep = sd > 1e-6 * np.maximum(largest, _TINY)
-    if not keep.any() or len(F) < FEWEST_TRIALS:
+    """Return the smallest movement left over lengths, in standard deviations.
+
+    D is the last window less the first. Each half of the trials is projected on a direction that
+    the other half gives: mean D/sd² of features with a large S.
+    """
+    T, h, N = F.shape[1], F.shape[1] // 2, len(F)
+    tail = F[:, h:][np.isfinite(F[:, h:, 0])]
+    largest = np.fmax.reduce(np.abs(tail), axis=0, initial=_TINY)
+    sd = tail.std(axis=0) if len(tail) else np.zeros(F.shape[2])
+    keep = sd > 1e-6 * largest
+    if not keep.any() or N < FEWEST_TRIALS:
         return 0.0
-    F, sd = F[:, :, keep], sd[keep]
-    C, least = partial_sums(F), np.inf
+    C, sd, V = partial_sums(F[:, :, keep]), sd[keep], np.atleast_2d(np.cov(tail[:, keep].T))
+    rounding, least = _ROUNDING * largest[keep], np.inf
     for L in lengths[::-1].tolist():
-        whole = [j for j in (2, 1, 0) if (j + 1) * L <= T]
-        w = [(C[:, T - j * L] - C[:, T - (j + 1) * L]) / L for j in whole]
-        D = w[-1] - (C[:, h + L] - C[:, h]) / L
-        D[np.abs(D) < _ROUNDING * largest[keep]] = 0.0
-        least = min(least, max(_movement(D, w, F[:, h:], sd, z, part) for part in (0, 1)))
+        windows = [C[:, T - j * L] - C[:, T - (j + 1) * L] for j in range(min(3, T // L))]
+        D = (windows[0] - (C[:, h + L] - C[:, h])) / L
+        D[np.abs(D) < rounding] = 0.0
+        u, m = np.zeros(N), []
+        for half in (0, 1):
+            one, other = slice(half, None, 2), slice(1 - half, None, 2)
+            w = np.where(np.abs(self_normalized(D[one])) > 2.0, mean_of(D[one]), 0.0) / sd**2
+            if w.any():
+                w /= max(float(np.sqrt(w @ V @ w)), _TINY)
+                u[other] = D[other] @ w
+                means = [float(mean_of(x[other]) @ w) / L for x in windows]
+                m.append([abs(float(mean_of(u[other]))), *-np.diff(means)])
+        if self_normalized(u) <= z:
+            return 0.0  # other lengths cannot change this
+        moved, *steps = np.mean(m, axis=0).tolist()
+        q = min(abs(steps[0]) / max(abs(steps[1]), _TINY), 0.95) if len(steps) > 1 else 0.95
+        least = min(least, moved, abs(steps[0]) * q / (1 - q))
         if least <= _MOVES:
-            break  # longer lengths cannot change this
+            break
     return float(least)
-
-
-def _movement(
-    D: FloatArray, windows: Sequence[FloatArray], F: FloatArray, sd: FloatArray, z: float, part: int
-) -> float:
-    """Return the remaining movement along f w, with w = mean D / sd² where S is large."""
-    found, other = slice(part, None, 2), slice(1 - part, None, 2)
-    moves = np.abs(self_normalized(D[found])) > 2.0
-    w = np.where(moves, mean_of(D[found]), 0.0) / sd**2
-    if not w.any() or abs(float(self_normalized(D[other] @ w))) < z:
-        return 0.0
-    y = F[other] @ w
-    scale = max(float(np.nanstd(y)), _TINY)
-    m = [float(mean_of(x[other] @ w)) / scale for x in windows]
-    moved = abs(float(mean_of(D[other] @ w))) / scale
-    earlier, later = (m[1] - m[0], m[2] - m[1]) if len(m) == 3 else (0.0, m[-1] - m[0])
-    q = min(abs(later) / max(abs(earlier), _TINY), 0.95)
-    return float(min(moved, abs(later) * q / (1 - q)))
 
 
 def check_own_means(R: FloatArray, unit: float, total: float = 1.0) -> float:
     """Return the standard deviation of trials' own mean rewards; 0 if they share one.
 
     x0, x1, x2 are normal scores of trials' mean rewards over L timesteps from a quarter of the
-    trial, from its middle, and before its end. Where the mixing time is a quarter of the trial or
-    less, their correlation must halve over a lag that is longer by a quarter, so that the mean of u
-    = x0 x2 - (x0 x1 + x1 x2)/4 is not positive. Alarms if S(u) is critical for L = T/4, stays above
-    a quarter of that down to L = T/8 (otherwise it is a period), and own means add up to a share of
-    E. ``total``: number of trials in a row's mean.
+    trial, from its middle, and before its end. Where a quarter of the trial suffices to mix, the
+    mean of u = x0 x2 - (x0 x1 + x1 x2)/4 is not positive. Alarms if S(u) is critical at L = T/4 and
+    a quarter of that down to L = T/8 (otherwise it is a period), and if own means matter. A row is
+    the mean of ``total`` trials.
     """
+    from scipy.special import ndtri  # takes long to import
+
     T, C, first, sd = R.shape[1], partial_sums(R), 0.0, 0.0
     least = _ROUNDING * float(np.nanmax(np.abs(R), initial=_TINY))
     longest = max(1, T // 4)
@@ -343,7 +311,12 @@ def check_own_means(R: FloatArray, unit: float, total: float = 1.0) -> float:
         m = m[np.isfinite(m).all(axis=1)]
         if T < 4 or len(m) < 8 or (np.ptp(m, axis=0) <= least).any():
             return 0.0
-        x = _normal_scores(m)
+        order = np.sort(m, axis=0).T
+        ranks = [
+            np.searchsorted(*x, "left") + np.searchsorted(*x, "right")
+            for x in zip(order, m.T, strict=True)
+        ]
+        x = ndtri((np.transpose(ranks) + 1) / (2 * len(m) + 2))  # normal scores; ties are equal
         u = x[:, 0] * x[:, 2] - 0.5 * _LASTING * (x[:, 0] * x[:, 1] + x[:, 1] * x[:, 2])
         size = float(self_normalized(u))
         if len(m) < _FEW_ROWS:  # S cannot be critical: take the correlation itself
@@ -357,80 +330,84 @@ def check_own_means(R: FloatArray, unit: float, total: float = 1.0) -> float:
     return float(sd)
 
 
-def _normal_scores(m: FloatArray) -> FloatArray:
-    """Return normal scores of each column; equal numbers have one score."""
-    from scipy.special import ndtri  # takes long to import
+def surprises(R: FloatArray, values: FloatArray, gain: float) -> FloatArray:
+    """Return r_t - g + v(s_{t+1}) - v(s_t), which has mean 0 if values are right."""
+    return R - gain + values[:, 1:] - values[:, :-1]
 
-    scores = np.empty_like(m)
-    for j in range(m.shape[1]):
-        _, place, n = np.unique(m[:, j], return_inverse=True, return_counts=True)
-        scores[:, j] = ndtri((np.cumsum(n) - (n - 1) / 2)[place] / (len(m) + 1.0))
-    return scores
+
+def check_hidden(delta: FloatArray, unit: float) -> float:
+    """Return the correlation of surprises in adjacent timesteps; 0 where it does not matter.
+
+    If observations are Markov states and values are right, a surprise has mean 0 given the past. A
+    lasting hidden state makes adjacent surprises correlated.
+    """
+    delta = np.where(np.isfinite(delta), delta - mean_of(delta), 0.0)
+    one, other = delta[:, :-1], delta[:, 1:]
+    u, square = (one * other).sum(axis=1), float((one**2 + other**2).sum()) / 2
+    alike = float(u.sum()) / max(square, _TINY)
+    amount = np.sqrt(max(0.0, 2.0 * float(u.mean())))
+    surely = float(self_normalized(u)) > critical(0.5) and not few_events(u)
+    return alike if surely and alike > _ALIKE and amount > _SPREAD * unit else 0.0
 
 
 def check_starts(
     R: FloatArray,
     values: FloatArray,
+    delta: FloatArray,
     gain: float,
     groups: Sequence[IntArray],
     *,
     unit: float,
     settled: bool = True,
-    skipped: BoolArray | None = None,
     gain_error: float = np.nan,
     gain_is_given: bool = False,
-) -> tuple[list[Misfit], bool, FloatArray]:
+) -> tuple[list[Misfit], bool]:
     """Compare the values of starts with the rewards of their trials.
 
-    u(H) = Σ_{t<H} (r_t - g + v(s_{t+1}) - v(s_t)) has mean 0 from any start, if values are right.
-    Trials that were cut short count up to their ends. Exploratory transitions, ``skipped`` (N, T),
-    are left out. H is T/8, T/4, T/2 and T. If the tail has settled, T is also tested with rewards
-    alone. Weights of the tail's rewards then fall to 0, so the phase of a period at the last
-    timestep does not matter. A wrong gain adds the same amount to all trials: groups are tested
-    without that amount. The group of all trials is tested with it and with the gain's noise. A
-    given gain differs from the trials' own gain by noise, at each of T timesteps. Small groups are
-    tested together, see `_misfit_between`.
+    u(H), the sum of the first H surprises, has mean 0 from any start if values are right; NaN is
+    left out. If the tail has settled, T is also tested with rewards alone, whose weights fall to 0
+    in the tail, so that the phase of a period does not matter. A wrong gain adds the same amount to
+    all trials: groups are tested without it, and the group of all trials with the gain's noise (of
+    a given gain, at each of T timesteps). All trials, groups of `MIN_TRIALS`, and differences
+    between all groups (`_between`) share the level in thirds.
 
-    Returns the misfit of each group at its longest horizon, most significant first; whether some
-    group's noise is unknown because few rare events make it up; and u(T).
+    Returns the misfit of each group at its longest horizon, most significant first; and whether
+    some group's noise is unknown because few rare events make it up.
     """
-    T = R.shape[1]
-    taken = np.isfinite(R) & np.isfinite(values[:, 1:]) & np.isfinite(values[:, :-1])
-    whole: BoolArray = np.asarray(taken.all(axis=1))
-    if skipped is not None:
-        taken &= ~skipped
-    delta = np.where(taken, R - gain + values[:, 1:] - values[:, :-1], 0.0)
-    C, n = partial_sums(delta), partial_sums(taken.astype(np.float64))
-    earned = partial_sums(R)[whole]
-    rare = len(earned) > 1 and few_events(earned[:, T])
+    from scipy.special import stdtrit  # takes long to import
+
+    T, taken = R.shape[1], np.isfinite(delta)
+    whole = taken.all(axis=1)
+    C, n = partial_sums(np.where(taken, delta, 0.0)), partial_sums(taken.astype(np.float64))
+    earned, rare = partial_sums(R)[whole], few_events(np.nansum(R - mean_of(R), axis=1))
     tests = [(H, True) for H in sorted({max(1, T // 8), max(1, T // 4), max(1, T // 2), T})]
-    tests += [(T, False)] * (settled and skipped is None)
-    z = critical((1 + sum(len(group) >= MIN_TRIALS for group in groups[1:])) * len(tests))
+    tests += [(T, False)] * settled
+    share = LEVEL / 3 / len(tests)
+    n_groups = max(1, sum(len(group) >= MIN_TRIALS for group in groups[1:]))
     least = max(_MISFIT * unit, _ROUNDING * T * float(np.nanmax(np.abs(R), initial=0.0)))
     found: dict[int, Misfit] = {}
-    unknown = False
-    between: Misfit | None = None
+    unknown, between = False, None
 
     def misfit(i: int, mean: float, error: float) -> Misfit:
         predicted = float(values[groups[i], 0].mean())
         return Misfit(i, predicted, predicted + mean, error, H, closed)
 
     for H, closed in tests:
-        u, steps = C[:, H], n[:, H]
+        u, steps, ok = C[:, H], n[:, H], n[:, H] > 0
         if not closed:
-            u = np.where(whole, (R - gain) @ _fade(T) - values[:, 0], 0.0)
-        ok = (steps > 0) if closed else whole
+            u, ok = np.where(whole, (R - gain) @ _fade(T) - values[:, 0], 0.0), whole
+        rate = steps / max(float(steps[ok].sum()), 1.0)
+        u0 = np.where(ok, u - rate * u[ok].sum(), 0.0)
         kept = [(i, group[ok[group]]) for i, group in enumerate(groups)]
-        u0 = np.where(ok, u - steps * (u[ok].sum() / max(float(steps[ok].sum()), 1.0)), 0.0)
-        if closed and (worst := _misfit_between(u0, kept[1:], unit, len(tests))):
+        kept = [(i, group) for i, group in kept if len(group) > 1]
+        if closed and (worst := _between(u0, kept[1:], unit, share)):
             between = misfit(*worst)
-        kept = [(i, group) for i, group in kept if len(group) >= MIN_TRIALS]
-        errors = _errors_of_groups(u0, [group for _, group in kept])
+        errors = _errors_of_groups(u0, rate, [group for _, group in kept])
         for (i, group), error in zip(kept, errors, strict=True):
+            if len(group) < MIN_TRIALS or (i == 0 and not closed):
+                continue
             mean, noises = float(u0[group].mean()), [u0[group]]
             if i == 0:
-                if not closed:
-                    continue
                 mean = float(u[group].mean())
                 if whole.sum() >= MIN_TRIALS:
                     rates = [(earned[:, T] - earned[:, b]) / (T - b) for b in (0, T // 2)]
@@ -439,42 +416,21 @@ def check_starts(
                     error = max(float(np.sqrt((w**2).sum())) / len(w) for w in noises)
                 else:
                     error = float(np.hypot(error, steps.mean() * np.nan_to_num(gain_error)))
+            p = share / 2 / (n_groups if i else 1)
+            z, room = -float(stdtrit(len(group) - 1, p)), 0.0
             if rare or any(few_events(w) for w in noises):
+                # A Poisson count of this mean is 0 with probability p.
                 largest = max(float(np.abs(w).max()) for w in noises)
-                if largest / len(group) > least:  # one more event would change the verdict
-                    unknown = True
-            elif abs(mean) > max(z * error, least):
+                room = -np.log(p) * largest / len(group)
+                unknown |= largest / len(group) > least
+            if abs(mean) > max(z * error, least) + room:
                 # Longer horizons overwrite shorter ones: they depend less on fitted values.
                 found[i] = misfit(i, mean, error)
     if between:
         found.setdefault(between.group, between)
 
-    def sureness(misfit: Misfit) -> float:
-        return abs(misfit.direct - misfit.predicted) / max(misfit.error, _TINY)
-
-    return sorted(found.values(), key=sureness, reverse=True), unknown, C[:, T]
-
-
-def check_hidden(
-    R: FloatArray, values: FloatArray, gain: float, unit: float, skipped: BoolArray | None = None
-) -> float:
-    """Return the correlation of surprises in adjacent timesteps; 0 where it does not matter.
-
-    If observations are Markov states and values are right, a surprise r_t - g + v(s_{t+1}) - v(s_t)
-    has mean 0 given the past. A lasting hidden state makes adjacent surprises correlated. Alarms if
-    the correlation is significant, and large enough by itself and in units of E.
-    """
-    taken = np.isfinite(R) & np.isfinite(values[:, 1:]) & np.isfinite(values[:, :-1])
-    if skipped is not None:
-        taken &= ~skipped
-    delta = np.where(taken, R - gain + values[:, 1:] - values[:, :-1], np.nan)
-    delta = np.where(taken, delta - mean_of(delta), 0.0)
-    one, other = delta[:, :-1], delta[:, 1:]
-    u, square = (one * other).sum(axis=1), float((one**2 + other**2).sum()) / 2
-    alike = float(u.sum()) / max(square, _TINY)
-    amount = np.sqrt(max(0.0, 2.0 * float(u.mean())))
-    surely = float(self_normalized(u)) > critical(1) and not few_events(u)
-    return alike if surely and alike > _ALIKE and amount > _SPREAD * unit else 0.0
+    sureness = {k: abs(m.direct - m.predicted) / max(m.error, _TINY) for k, m in found.items()}
+    return [found[k] for k in sorted(found, key=lambda k: -sureness[k])], unknown
 
 
 def _fade(T: int) -> FloatArray:
@@ -483,13 +439,13 @@ def _fade(T: int) -> FloatArray:
     return np.where(x < 0.5, 1.0 - 2.0 * x**2, 2.0 * (1.0 - x) ** 2)
 
 
-def _misfit_between(
-    u: FloatArray, groups: Sequence[tuple[int, IntArray]], unit: float, n_tests: int
+def _between(
+    u: FloatArray, groups: Sequence[tuple[int, IntArray]], unit: float, level: float
 ) -> tuple[int, float, float] | None:
     """If groups differ significantly, return the most deviating one, its mean u and error.
 
-    An F test of all groups together detects differences that small groups do not show alone. Groups
-    that contain smaller groups are left out. Means must vary by more than a share of E.
+    The F test of Brown and Forsythe allows groups different variances, and detects differences that
+    small groups do not show alone. Groups that contain smaller groups are left out.
     """
     from scipy.special import fdtrc  # takes long to import
 
@@ -498,43 +454,51 @@ def _misfit_between(
         number[group] = i
     x = u[number >= 0]
     names, k, n = np.unique(number[number >= 0], return_inverse=True, return_counts=True)
-    m = len(names) - 1
-    if m < 1 or len(x) - m < FEWEST_TRIALS:
+    if len(names) < 2 or n.min() < 2 or len(x) - len(names) < FEWEST_TRIALS:
         return None
     x = x - x.mean()
-    means = np.bincount(k, x) / n
+    means, f = np.bincount(k, x) / n, n / len(x)
     rest = x - means[k]
-    within, all_between = float(rest @ rest) / (len(x) - m - 1), float(n @ means**2)
-    spread = np.sqrt(max(0.0, all_between - m * within) / len(x))
-    surely = fdtrc(m, len(x) - m - 1, all_between / m / max(within, _TINY)) < _BETWEEN / n_tests
-    if not surely or spread <= _SPREAD * unit or few_events(rest):
+    variance = np.bincount(k, rest**2) / (n - 1)
+    parts = (1 - f) * variance
+    expected = max(float(parts.sum()), _TINY)
+    F = float(n @ means**2) / expected
+    upper = expected**2 / max(
+        float(variance @ variance + (f @ variance) ** 2 - 2 * f @ variance**2), _TINY
+    )
+    lower = expected**2 / max(float((parts**2 / (n - 1)).sum()), _TINY)
+    spread = np.sqrt(max(0.0, float(n @ means**2) - expected) / len(x))
+    if fdtrc(upper, lower, F) >= level or spread <= _SPREAD * unit or few_events(rest):
         return None
     j = int(np.argmax(n * means**2))
-    return int(names[j]), float(means[j]), float(np.sqrt(within / n[j]))
+    return int(names[j]), float(means[j]), float(np.sqrt(variance[j] / n[j]))
 
 
-def _errors_of_groups(u: FloatArray, groups: Sequence[IntArray]) -> list[float]:
-    """Return standard errors of groups' mean u, with the jumps of all trials.
+def _errors_of_groups(u: FloatArray, rate: FloatArray, groups: Sequence[IntArray]) -> list[float]:
+    """Return standard errors of groups' mean u, less shares ``rate`` (N,) of the total u.
 
-    A jump is the part of u beyond 6 median deviations from the group's median. So a group that
-    happens to lack a rare event still counts it.
+    Jumps, the parts of u beyond 6 median deviations from the group's median, are counted with all
+    trials: a group that happens to lack a rare event still counts it.
     """
-    jumps = np.zeros(len(u))
+    jumps, rest = np.zeros(len(u)), u.copy()
     for group in groups[1:] or groups:
         away = np.abs(u[group] - np.median(u[group]))
         jumps[group] = np.maximum(away - 6 * 1.4826 * np.median(away), 0.0)
-    every = (jumps**2).mean()
-    lacked = [max(0.0, every - (jumps[k] ** 2).mean()) for k in groups]
-    pairs = zip(groups, lacked, strict=True)
-    return [float(np.sqrt((u[k].var(ddof=1) + more) / len(k))) for k, more in pairs]
+        rest[group] = u[group] - u[group].mean()
+    errors = []
+    for k in groups:
+        lacked = max(0.0, float((jumps**2).mean() - (jumps[k] ** 2).mean()))
+        own = (float(u[k].var(ddof=1)) + lacked) / len(k)
+        others = float(rest @ rest - rest[k] @ rest[k])
+        errors.append(float(np.sqrt(own + max(others, 0.0) * float(rate[k].mean()) ** 2)))
+    return errors
 
 
 def ends_without_support(lengths: IntArray, states: FloatArray) -> float:
     """Return the share of ended trials whose last state hardly any other trial left.
 
-    For example, logs that end when a queue is empty never show what follows. states (N, T, k):
-    observations, or 1 and 0 for each counted state. A last state has no support if fewer than .1 %
-    of the states with a successor are as extreme in some component.
+    That is, fewer than .1 % of the states (N, T, k) with a successor are as extreme in some
+    component. Logs that end when a queue is empty never show what follows.
     """
     T = states.shape[1]
     ended = np.flatnonzero(lengths < T)
@@ -548,108 +512,3 @@ def ends_without_support(lengths: IntArray, states: FloatArray) -> float:
         above = len(x) - np.searchsorted(x, last[:, j], side="left")
         alone |= np.minimum(below, above) < 1e-3 * len(x)
     return float(alone.mean())
-
-
-def trial_weights(starts: Any, wanted: Any) -> FloatArray:
-    """Return weights (N,) that make a mean over trials a mean over starts (n[, k]).
-
-    Each start has the same weight, shared by the trials that begin there. A vector without such
-    trials takes those within a quarter of a standard deviation, if there are ten or more. All
-    weights are 0 if some start has no trial.
-    """
-    x = np.asarray(starts, dtype=np.float64).reshape(len(starts), -1)
-    scale = np.maximum(x.std(axis=0), _TINY)
-    weights = np.zeros(len(x))
-    for start in np.asarray(wanted, dtype=np.float64).reshape(len(wanted), -1):
-        away = (np.abs(x - start) / scale).max(axis=1)
-        mine = np.flatnonzero(away == 0.0)
-        if not len(mine) and np.ndim(starts) > 1:
-            near = np.flatnonzero(away <= _NEAR)
-            mine = near if len(near) >= _EVENTS else mine
-        if not len(mine):
-            return np.zeros(len(x))
-        weights[mine] += 1.0 / len(mine) / len(wanted)
-    return weights
-
-
-def direct_difference(
-    R: FloatArray, a: FloatArray, b: FloatArray, kind: IntArray
-) -> tuple[float, float, bool]:
-    """Return the reward of trials from a minus trials from b, its error, and if that is known.
-
-    a and b (N,) are the weights of trials in the two means. ``kind`` (N,) numbers the starts: the
-    error is for given starts, without their spread. Trials that were cut short are left out. The
-    error is not known if few rare events make it up, or trials are few. The horizon is 1.5 times
-    the first of 16 candidates from which no longer one differs by more than its standard error.
-    This horizon suffices if the tail has settled.
-    """
-    whole = np.isfinite(R).all(axis=1)
-    C, T = partial_sums(R[whole]), R.shape[1]
-    sides = [np.asarray(w, dtype=np.float64)[whole] for w in (a, b)]
-    if min(np.count_nonzero(w) for w in sides) < 2:
-        return np.nan, np.inf, False
-    sides = [w / w.sum() for w in sides]
-    number = kind[whole]
-
-    def seen(start: int, stop: int) -> tuple[float, float, bool]:
-        x = C[:, stop] - C[:, start]
-        total, noise, few = [], np.zeros(len(x)), False
-        for w, sign in zip(sides, (1.0, -1.0), strict=True):
-            n = np.bincount(number, w > 0)
-            mean = np.bincount(number, w * x) / np.maximum(np.bincount(number, w), _TINY)
-            centre = np.where(n > 1, mean, w @ x)[number]
-            lost = np.where(n > 1, n / np.maximum(n - 1, 1), 1.0)[number]
-            noise += sign * w * (x - centre) * np.sqrt(lost)
-            total.append(float(w @ x))
-            few |= few_events(x[w > 0])
-        return total[0] - total[1], float(np.linalg.norm(noise)), few
-
-    grid = np.unique(np.geomspace(1, T, 16).astype(int)).tolist()
-    rounding = _ROUNDING * float(np.abs(C).max())
-    for horizon in grid:
-        # Compare with the error up to here: noise of later rewards must not hide a difference.
-        most = seen(0, horizon)[1] + rounding
-        if all(abs(seen(horizon, K)[0]) <= most for K in grid if horizon < K):
-            break
-    difference, error, few = seen(0, min(T, 3 * horizon // 2))
-    return difference, error, not few
-
-
-def drawn_trials(
-    transition_counts: Any, reward_sums: Any, n: int, rng: np.random.Generator
-) -> tuple[IntArray, FloatArray]:
-    """Return n trials drawn from counts: states (n, T + 1) and mean rewards (n, T).
-
-    Each timestep's transitions (T, S²) are dealt out to the trials in their state. If n is the
-    number of counted trials, each transition is used once, so the drawn trials have the same
-    counts; fewer trials draw at random. A trial without a transition is cut short: later states are
-    -1, and rewards NaN.
-    """
-    T, S = reward_sums.shape
-    states, rewards = np.full((n, T + 1), -1), np.full((n, T), np.nan)
-    for t in range(T):
-        row = slice(transition_counts.indptr[t], transition_counts.indptr[t + 1])
-        pairs = transition_counts.indices[row].astype(np.int64)
-        order = np.argsort(pairs, kind="stable")
-        source, reached = np.divmod(pairs[order], S)
-        # Transitions are numbered by state, and never written out: there may be 10^8 of them.
-        upto = np.cumsum(transition_counts.data[row][order], dtype=np.int64)
-        first = np.append(0, upto)[np.searchsorted(source, np.arange(S + 1))]
-        visits = np.diff(first)
-        if t == 0:
-            is_all = n == first[-1]
-            if is_all:
-                states[:, 0] = rng.permutation(np.repeat(np.arange(S), visits))
-            else:
-                states[:, 0] = rng.choice(S, n, p=visits / first[-1])
-        here = states[:, t]
-        rank, mixed = np.zeros(n, dtype=np.int64), rng.permutation(n)
-        mixed = mixed[np.argsort(here[mixed], kind="stable")]
-        place = np.arange(n) - np.searchsorted(here[mixed], here[mixed])
-        rank[mixed] = place if is_all else rng.random(n) * visits[here[mixed]]
-        on = (here >= 0) & (rank < visits[here])
-        number = first[here[on]] + rank[on]
-        states[on, t + 1] = reached[np.searchsorted(upto, number, side="right")]
-        paid = reward_sums[[t]].toarray()[0]
-        rewards[on, t] = paid[here[on]] / visits[here[on]]
-    return states, rewards

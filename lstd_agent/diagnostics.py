@@ -24,6 +24,7 @@ FEW_SAMPLES = 10
 _FEW_IN_TAIL, _ENDS = 0.1, 0.5
 
 _N_NAMED, _N_MISFITS = 8, 3
+_DISTINGUISH = "features, or observations, that distinguish more states"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -35,44 +36,32 @@ class Diagnostics:
     gain, gain_error, gain_share : float
         The gain, its standard error, and its effective number of samples as a share of the tail's.
     gain_rows : {"tail", "all", "mean", "given"}
-        Which samples determine the gain; "mean": none do, and the gain is the tail's mean reward.
+        Which samples determine the gain; "mean": none do, and it is the tail's mean reward.
     mean_duration : float
         Mean time that a step of the tail takes; 1 where trials have no durations.
-    starts : list
-        Observations in which trials start (of vectors, some of them).
-    start_samples, start_determined : ndarray
-        Number of samples of each start, and whether they determine its value.
-    start_tolerable : ndarray of bool
-        Whether an undetermined value needs no warning, because returns confirm it, or the start is
-        one of a few near the others.
-    start_value, start_error, start_rewards : float
-        Mean value of the start, its standard error (NaN if not known), and mean return above the
-        gain.
-    start_noise : bool
-        Whether the standard error is too large for the value to be of use.
-    misfits : list of Misfit
-        Groups of starts whose values contradict returns, most significant first.
-    start_agrees, prefers_returns : bool
-        Whether values of starts agree with returns; and whether returns give the better difference
-        of starts.
+    starts, start_samples, start_determined, start_tolerable : list, ndarray
+        Observations in which trials start (of vectors, some), the samples of each, whether they
+        determine its value, and whether it needs no warning otherwise.
+    start_value, start_error, start_rewards, start_noise : float, bool
+        Mean value of the start, its standard error (NaN if not known), mean return above the gain,
+        and whether the error is too large for the value to be of use.
+    misfits, start_agrees, prefers_returns : list of Misfit, bool
+        Groups of starts whose values contradict returns, most significant first; whether there are
+        none; and whether returns give the better difference of starts.
     error_unknown : bool
-        Whether the noise comes from few rare rewards, so that no misfit can be detected.
-    settled, tail : bool, TailCheck
-        Whether the tail has settled, and how much of the start's value may be missing.
-    tail_rewards : tuple of float
-        Mean rewards of the two halves of the tail, per unit of time.
+        Whether few rare rewards make up the noise, so that no misfit can be detected.
+    tail, settled, tail_rewards : TailCheck, bool, tuple of float
+        How much of the start's value may be missing, whether the tail has settled, and the mean
+        rewards of its halves, per unit of time.
     n_checked, stop : int
         Numbers of checked trials and timesteps; the tail is the second half of these timesteps.
-    own_means : float
-        Standard deviation of trials' own mean rewards; 0 if trials share one gain.
-    hidden : float
-        Correlation of surprises (rewards beyond the values) in adjacent timesteps; 0 if small.
+    own_means, hidden : float
+        Standard deviation of trials' own mean rewards, and correlation of surprises (rewards beyond
+        the values) in adjacent timesteps; 0 where they do not matter.
     ends : float
         Share of trials that end early in states that hardly any trial left.
-    drawn : bool
-        Whether the checked trials were drawn from counts.
-    n_trials, trials_at : int, ndarray of shape (t_max + 1,)
-        How many trials there are, and how many have each timestep.
+    drawn, n_trials, trials_at : bool, int, ndarray of shape (t_max + 1,)
+        Whether checked trials were drawn from counts; how many there are, and have each timestep.
     n_recurrent_classes : int or None
         In the tail; None where states cannot be counted.
     rank, condition : ndarray, shape (n,)
@@ -150,14 +139,15 @@ class Diagnostics:
     def _of_tail(self) -> Iterator[str]:
         tail, stop, half = self.tail, self.stop, self.stop // 2
         first, second = self.tail_rewards
+        span = f"timesteps {half} to {stop - 1}"
         missing = (
             f"{tail.missing:.3g} ± {tail.missing_error:.2g} of the start's value may be missing "
             f"(so far the start changes the total reward by {tail.unit:.3g})"
         )
         if stop < 4:
             yield (
-                f"the tail, timesteps {half} to {stop - 1}, is too short to show whether it has "
-                "settled: collect with a larger t_max"
+                f"the tail, {span}, is too short to show whether it has settled: collect with a "
+                "larger t_max"
             )
         elif not tail.rewards_settled:
             yield (
@@ -167,10 +157,9 @@ class Diagnostics:
             )
         elif not tail.states_settled:
             yield (
-                f"the tail has not settled: observations still move in timesteps {half} to "
-                f"{stop - 1}, and have {tail.moving:.2g} standard deviations or more to go: "
-                "collect with a larger t_max; if time itself is among the observations, leave it "
-                "out"
+                f"the tail has not settled: observations still move in {span}, and have "
+                f"{tail.moving:.2g} standard deviations or more to go: collect with a larger "
+                "t_max; if time itself is among the observations, leave it out"
             )
         elif not tail.known:
             text = "" if self.n_checked >= FEWEST_TRIALS else f" of {self.n_checked} trials"
@@ -186,9 +175,8 @@ class Diagnostics:
             )
         elif self.hidden and tail.settled and not self.misfits:
             yield (
-                "a lasting state is hidden: rewards beyond the values are correlated in "
-                f"adjacent timesteps ({self.hidden:.2g}): use features, or "
-                "observations, that distinguish more states"
+                "a lasting state is hidden: rewards beyond the values are correlated in adjacent "
+                f"timesteps ({self.hidden:.2g}): use {_DISTINGUISH}"
             )
         n, last, t_max = self.n_trials, int(self.trials_at[-1]), len(self.trials_at) - 1
         middle = int(self.trials_at[(t_max + 1) // 2])
@@ -238,16 +226,14 @@ class Diagnostics:
             instead = 'for a difference of starts use compare(a, b, by="returns"); for values '
             yield (
                 f"{'; '.join(shown)}{f'; and {more} more' if more > 0 else ''}: "
-                f"{instead if self.prefers_returns else ''}use features, or observations, that "
-                "distinguish more states, more neighborhoods (n_anchors) or, where the standard "
-                "error is large, more trials"
+                f"{instead if self.prefers_returns else ''}use {_DISTINGUISH}, more neighborhoods "
+                "(n_anchors) or, where the standard error is large, more trials"
             )
         if self.start_noise:
             yield (
                 f"the mean value of the start, {self.start_value:.6g}, has a standard error of "
                 f"{self.start_error:.2g}, and by rewards the start changes the total reward by "
-                f"{self.tail.unit:.3g} only: collect "
-                "more trials, or use fewer features"
+                f"{self.tail.unit:.3g} only: collect more trials, or use fewer features"
             )
 
     def _named(self, chosen: BoolArray) -> str:
@@ -281,12 +267,11 @@ class Diagnostics:
             f"start       mean value {self.start_value:.6g} by the features, "
             f"{self.start_rewards:.6g} by rewards{alike}",
         ]
-        if self.own_means:
-            lines.append(f"trials      HAVE MEANS OF THEIR OWN, ± {self.own_means:.2g}")
-        if self.drawn:
-            lines.append("trials      drawn from the counts, because only counts were given")
-        if self.n_recurrent_classes is not None:
-            lines.append(f"classes     {self.n_recurrent_classes} recurrent in the tail")
+        means = f"trials      HAVE MEANS OF THEIR OWN, ± {self.own_means:.2g}"
+        classes = f"classes     {self.n_recurrent_classes} recurrent in the tail"
+        drawn = "trials      drawn from the counts, because only counts were given"
+        lines += [means] * bool(self.own_means) + [drawn] * self.drawn
+        lines += [classes] * (self.n_recurrent_classes is not None)
         lines.append(f"features    {self.features}")
         if np.isfinite(self.condition).all():
             lines.append(f"condition   {self.condition.max():.1e} or less")

@@ -24,8 +24,8 @@ _MNEMONIC = re.compile(r"[a-z]\d+[a-z]?")
 def find_id(name: str) -> str:
     """Return the registered id of an id, a mnemonic such as ``"h36c"``, or ``module:id``.
 
-    Raises `InvalidInputError` if the module cannot be imported, or a mnemonic's model does not fit
-    into memory.
+    Raises `InvalidInputError` if the module cannot be imported, a mnemonic's model does not fit
+    into memory, or there is no such name.
     """
     module, _, env_id = name.rpartition(":")
     if module:
@@ -42,6 +42,12 @@ def find_id(name: str) -> str:
                 f"{with_unit(free)} are free: take fewer states"
             )
         unichain_gym.register_mnemonics([mnemonic[1]])
+    try:
+        gym.spec(env_id)
+    except (gym.error.NameNotFound, gym.error.NamespaceNotFound) as error:
+        raise InvalidInputError(f"{error} `unichain list` shows the suite's ids") from None
+    except gym.error.Error:  # `gym.make` finds a version, or says more
+        pass
     return env_id
 
 
@@ -75,10 +81,7 @@ def exact_model(
 
 def model_of(name: str) -> TabularMDP:
     """Return the exact model of a mnemonic or an id; episodes of a table P start again."""
-    try:
-        env = gym.make(find_id(name), disable_env_checker=True)
-    except gym.error.NameNotFound as error:
-        raise InvalidInputError(f"{error} `unichain list` shows the suite's ids") from None
+    env = gym.make(find_id(name), disable_env_checker=True)
     mdp = exact_model(env, "restart")
     env.close()
     if mdp is None:

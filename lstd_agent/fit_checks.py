@@ -9,22 +9,8 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from lstd_agent import checks
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
-from lstd_agent.checks import (
-    FEWEST_TRIALS,
-    MIN_TRIALS,
-    Misfit,
-    check_hidden,
-    check_own_means,
-    check_starts,
-    check_tail,
-    direct_difference,
-    drawn_trials,
-    ends_without_support,
-    mean_of,
-    start_groups,
-    trial_weights,
-)
 from lstd_agent.diagnostics import Diagnostics
 from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.features.rows import dense
@@ -37,8 +23,7 @@ from lstd_agent.trials.kept import NO_TIME, KeptTrials
 # Fewer transitions do not show that a class of states is never left.
 _ENOUGH_TRANSITIONS = 100
 
-# If a larger share of samples is left out, the others may be biased: the choice depends on
-# outcomes.
+# If a larger share of samples is left out, the others may be biased.
 _MOST_LEFT_OUT = 0.1
 
 # Number of trials that are drawn from counts without trials.
@@ -50,6 +35,9 @@ _LARGEST_ERROR = 0.25
 # An undetermined value needs no warning if returns confirm it with an error below this share of E,
 # or if few starts are near the others.
 _VOUCHED, _AT_EDGE, _REACH = 0.05, 0.1, 0.5
+
+# So many trials within so many standard deviations stand for an unseen start.
+_ENOUGH_NEAR, _NEAR = 10, 0.25
 
 # Largest numbers of trials, rewards, feature values and feature columns that are checked.
 _MOST_TRIALS, _MOST_REWARDS = 4000, 2_000_000
@@ -132,11 +120,11 @@ def diagnose_fit(fit: Fit) -> Diagnostics:
 
 def _checked(fit: Fit, trials: KeptTrials, facts: dict[str, Any]) -> dict[str, Any]:
     """Return the results of the checks, by the names of `Diagnostics`."""
-    system, encoding = fit.system, fit.encoding
+    encoding, time = fit.encoding, facts["mean_duration"]
     few = max(-(-trials.n_trials // _MOST_TRIALS), -(-trials.rewards.size // _MOST_REWARDS))
     trials = trials.take(slice(None, None, few))
     (N, T), lengths = trials.rewards.shape, trials.all_lengths
-    T = max(1, int(np.sort(lengths)[-min(MIN_TRIALS, N)]))  # later timesteps have too few trials
+    T = max(1, int(np.sort(lengths)[-min(checks.MIN_TRIALS, N)]))  # later, trials are too few
     states, first = trials.observations[:, : T + 1], trials.observations[:, 0]
     here = np.arange(T + 1) <= lengths[:, None]
     terminal = -1 if fit.source.terminal is None else fit.source.terminal
@@ -144,65 +132,59 @@ def _checked(fit: Fit, trials: KeptTrials, facts: dict[str, Any]) -> dict[str, A
     R = np.where(here[:, 1:], trials.rewards[:, :T], np.nan)
     v = np.where(here, 0.0, np.nan)
     trial, t = np.nonzero(here & living)
-    chunks = np.array_split(np.arange(len(t)), 1 + len(t) // _CHUNK)
-    parts = [(encoding.rows(states[trial[k], t[k]]), system.neighborhood_at(t[k])) for k in chunks]
-    v[trial, t] = np.concatenate([system.values(*part) for part in parts])
+    for k in np.array_split(np.arange(len(t)), 1 + len(t) // _CHUNK):
+        rows = encoding.rows(states[trial[k], t[k]])
+        v[trial[k], t[k]] = fit.system.values(rows, fit.system.neighborhood_at(t[k]))
     skipped = ~living[:, :T]
     if trials.explored is not None:
         skipped |= trials.explored[:, :T]
-    every = slice(None, None, -(-N * T * 3 * _MOST_COLUMNS // _MOST_NUMBERS))
-    blocks = _watched(states[every], here[every] & living[every], encoding.features)
-    moving = [blocks[0], np.concatenate([blocks[1], np.nan_to_num(v[every, :, None])], axis=2)]
-    for block in moving:
-        block[~here[every]] = np.nan
-    groups, time = start_groups(first), facts["mean_duration"]
-    tail = check_tail(R, [block[:, :T] for block in moving], groups)
-    found, unknown, u = check_starts(
-        *(R, v, facts["gain"] * time, groups),
+    some = slice(None, None, -(-N * T * 3 * _MOST_COLUMNS // _MOST_NUMBERS))
+    blocks = _watched(states[some], here[some] & living[some], encoding.features)
+    ends = checks.ends_without_support(lengths[some], blocks[states.ndim == 2][:, :T])
+    blocks[1] = np.concatenate([blocks[1], np.nan_to_num(v[some, :, None])], axis=2)
+    for block in blocks:
+        block[~here[some]] = np.nan
+    groups, gain = checks.start_groups(first), facts["gain"] * time
+    tail = checks.check_tail(R, [block[:, :T] for block in blocks], groups)
+    delta = np.where(skipped, np.nan, checks.surprises(R, v, gain))
+    found, unknown = checks.check_starts(
+        *(R, v, delta, gain, groups),
         unit=tail.unit,
-        settled=tail.settled,
-        skipped=skipped if skipped.any() else None,
+        settled=tail.settled and not skipped.any(),
         gain_error=facts["gain_error"] * time,
         gain_is_given=facts["gain_rows"] == "given",
     )
     rows, n_in_row = R, 1.0
     if facts["drawn"] and (batches := _means_of_batches(fit)) is not None:
         rows, n_in_row = batches[:, :T], facts["n_trials"] / len(batches)
-    middle, value = (T // 2 + T + 1) // 2, float(np.nanmean(v[:, 0]))
+    middle, value, u = (T // 2 + T + 1) // 2, float(np.nanmean(v[:, 0])), np.nansum(delta, axis=1)
     end = v[np.arange(N), np.minimum(lengths, T)]  # may be as undetermined as the start's value
     earned = np.nansum(R, axis=1)
     noise = max(_LARGEST_ERROR * max(tail.unit, earned.std()), 1e-9 * np.abs(earned).max())
+    tolerable = _tolerable(fit.source.starts, facts["start_determined"], first, u - end, tail.unit)
+    halves = R[:, T // 2 : middle], R[:, middle:]
     return {
         "tail": tail,
-        "tail_rewards": (
-            float(mean_of(R[:, T // 2 : middle], (0, 1))) / time,
-            float(mean_of(R[:, middle:], (0, 1))) / time,
-        ),
+        "tail_rewards": tuple(float(checks.mean_of(x, (0, 1))) / time for x in halves),
         "n_checked": N,
         "stop": T,
-        "hidden": check_hidden(
-            R, v, facts["gain"] * time, tail.unit, skipped if skipped.any() else None
-        ),
-        "own_means": check_own_means(rows, tail.unit, n_in_row) / time,
-        "start_tolerable": _tolerable(
-            fit.source.starts, facts["start_determined"], first, u - end, tail.unit
-        ),
+        "hidden": checks.check_hidden(delta, tail.unit),
+        "own_means": checks.check_own_means(rows, tail.unit, n_in_row) / time,
+        "start_tolerable": tolerable,
         "start_value": value,
         "start_rewards": value + float(u.mean()),
         "start_noise": bool(facts["start_error"] > noise),
         "misfits": _misfits(found, groups, first, encoding.decode),
         "error_unknown": unknown,
-        "ends": ends_without_support(lengths[every], blocks[states.ndim == 2][:, :T]),
+        "ends": ends,
     }
 
 
 def _watched(states: Any, here: BoolArray, features: Callable[[Any], Any]) -> list[FloatArray]:
-    """Return blocks (M, T + 1, d) that may show movement of states; the first are raw.
+    """Return blocks (M, T + 1, d) that may show movement of states; 0 where a trial is over.
 
-    Counted states: their numbers, and an indicator of each state. If there are many, indicators of
-    classes, by when states are seen in the first half of the trial. Vectors: their components,
-    squares and features, or an evenly spaced choice of them. All are 0 where a trial is over or was
-    cut short.
+    Raw observations; and indicators of counted states, or of classes of them by when they are seen
+    in the first half of the trial; of vectors squares, and an evenly spaced choice of features.
     """
     x = states[here].reshape(int(here.sum()), -1)
     raw = x[:, :: -(-x.shape[1] // _MOST_COLUMNS)].astype(np.float64)
@@ -211,13 +193,10 @@ def _watched(states: Any, here: BoolArray, features: Callable[[Any], Any]) -> li
     else:
         chunks = [features(part) for part in np.array_split(x * 1.0, 1 + len(x) // _CHUNK)]
         chosen = slice(None, None, -(-chunks[0].shape[1] // _MOST_COLUMNS))
-        parts = [np.asarray(dense(f[:, chosen])) for f in chunks]
-        more = np.concatenate([raw**2, np.concatenate(parts)], axis=1)
-    blocks = []
-    for columns in (raw, more):
-        block = np.zeros((*here.shape, columns.shape[1]))
-        block[here] = columns
-        blocks.append(block)
+        parts = np.concatenate([np.asarray(dense(f[:, chosen])) for f in chunks])
+        more = np.concatenate([raw**2, parts], axis=1)
+    blocks = [np.zeros((*here.shape, columns.shape[1])) for columns in (raw, more)]
+    blocks[0][here], blocks[1][here] = raw, more
     return blocks
 
 
@@ -255,16 +234,13 @@ def _tolerable(
 
 
 def _misfits(
-    found: list[Misfit], groups: list[IntArray], first: Any, decode: Callable[[Any], Any]
-) -> list[Misfit]:
+    found: list[checks.Misfit], groups: list[IntArray], first: Any, decode: Callable[[Any], Any]
+) -> list[checks.Misfit]:
     """Return misfits of groups, without groups that contain a smaller misfit."""
     misfits = []
     for each in found:
-        group = groups[each.group]
-        if any(
-            len(groups[e.group]) < len(group) and np.isin(groups[e.group], group).all()
-            for e in found
-        ):
+        group, others = groups[each.group], [groups[other.group] for other in found]
+        if any(len(k) < len(group) and np.isin(k, group).all() for k in others):
             continue
         here = first[group]
         x = here.reshape(len(here), -1).astype(np.float64)
@@ -298,11 +274,77 @@ def _returns_of(
     _, kind = np.unique(first.reshape(len(first), -1), axis=0, return_inverse=True)
     found = direct_difference(R, of_a, of_b, kind.ravel())
     if not np.isfinite(found[0]):
+        whole = np.isfinite(R).all(axis=1)
+        sides = ("a", a, of_a), ("b", b, of_b)
+        few = [f"{n} = {x!r:.60}" for n, x, w in sides if np.count_nonzero(w[whole]) < 2]
         raise NotFittedError(
-            "compare(by='returns') needs at least two trials that start at, or close to, "
-            "each of the observations: collect trials from these starts, or use by='fit'"
+            "compare(by='returns') needs at least two trials that start at, or close to, each "
+            f"observation, and there are fewer for {' and '.join(few)}: collect trials from these "
+            "starts, or use by='fit'"
         )
     return found, min(int(np.count_nonzero(side)) for side in (of_a, of_b))
+
+
+def trial_weights(starts: Any, wanted: Any) -> FloatArray:
+    """Return weights (N,) that make a mean over trials a mean over starts (n[, k]).
+
+    A vector without trials takes those nearby. All weights are 0 if some start has no trial.
+    """
+    x = np.asarray(starts, dtype=np.float64).reshape(len(starts), -1)
+    scale = np.maximum(x.std(axis=0), 1e-300)
+    weights = np.zeros(len(x))
+    for start in np.asarray(wanted, dtype=np.float64).reshape(len(wanted), -1):
+        away = (np.abs(x - start) / scale).max(axis=1)
+        mine = np.flatnonzero(away == 0.0)
+        if not len(mine) and np.ndim(starts) > 1:
+            near = np.flatnonzero(away <= _NEAR)
+            mine = near if len(near) >= _ENOUGH_NEAR else mine
+        if not len(mine):
+            return np.zeros(len(x))
+        weights[mine] += 1.0 / len(mine) / len(wanted)
+    return weights
+
+
+def direct_difference(
+    R: FloatArray, a: FloatArray, b: FloatArray, kind: IntArray
+) -> tuple[float, float, bool]:
+    """Return the reward of trials from a minus trials from b, its error, and if that is known.
+
+    a and b (N,) are weights of trials. ``kind`` (N,) numbers the starts: the error leaves out their
+    spread. Trials that were cut short are left out. The horizon is 1.5 times the first of 16 from
+    which no longer one differs by more than its standard error; it suffices if the tail has
+    settled.
+    """
+    whole = np.isfinite(R).all(axis=1)
+    C, T = checks.partial_sums(R[whole]), R.shape[1]
+    sides = [np.asarray(w, dtype=np.float64)[whole] for w in (a, b)]
+    if min(np.count_nonzero(w) for w in sides) < 2:
+        return np.nan, np.inf, False
+    sides = [w / w.sum() for w in sides]
+    number = kind[whole]
+
+    def seen(start: int, stop: int) -> tuple[float, float, bool]:
+        x = C[:, stop] - C[:, start]
+        total, noise, few = [], np.zeros(len(x)), False
+        for w, sign in zip(sides, (1.0, -1.0), strict=True):
+            n = np.bincount(number, w > 0)
+            mean = np.bincount(number, w * x) / np.maximum(np.bincount(number, w), 1e-300)
+            centre = np.where(n > 1, mean, w @ x)[number]
+            lost = np.where(n > 1, n / np.maximum(n - 1, 1), 1.0)[number]
+            noise += sign * w * (x - centre) * np.sqrt(lost)
+            total.append(float(w @ x))
+            few |= checks.few_events(x[w > 0])
+        return total[0] - total[1], float(np.linalg.norm(noise)), few
+
+    grid = np.unique(np.geomspace(1, T, 16).astype(int)).tolist()
+    rounding = 1e-9 * float(np.abs(C).max())
+    for horizon in grid:
+        # Compare with the error up to here: noise of later rewards must not hide a difference.
+        most = seen(0, horizon)[1] + rounding
+        if all(abs(seen(horizon, K)[0]) <= most for K in grid if horizon < K):
+            break
+    difference, error, few = seen(0, min(T, 3 * horizon // 2))
+    return difference, error, not few
 
 
 def _trials_of(fit: Fit, gain: float | None = None) -> tuple[KeptTrials, bool]:
@@ -314,7 +356,7 @@ def _trials_of(fit: Fit, gain: float | None = None) -> tuple[KeptTrials, bool]:
     source = fit.source
     gain, mean = fit.system.gain if gain is None else gain, _mean_duration(source)
     trials = source.whole_trials
-    if trials is not None and (not source.are_places or trials.n_trials >= MIN_TRIALS):
+    if trials is not None and (not source.are_places or trials.n_trials >= checks.MIN_TRIALS):
         if trials.durations is None:
             return trials, False
         rewards = trials.rewards - gain * (trials.durations - mean)
@@ -324,6 +366,45 @@ def _trials_of(fit: Fit, gain: float | None = None) -> tuple[KeptTrials, bool]:
     sums = _sums_of_rewards(counts, gain, mean)
     states, rewards = drawn_trials(counts.transition_counts, sums, n, rng)
     return KeptTrials(states, np.nan_to_num(rewards), np.isfinite(rewards).sum(axis=1)), True
+
+
+def drawn_trials(
+    transition_counts: Any, reward_sums: Any, n: int, rng: np.random.Generator
+) -> tuple[IntArray, FloatArray]:
+    """Return n trials drawn from counts: states (n, T + 1) and mean rewards (n, T).
+
+    Each timestep's transitions (T, S²) are dealt out to the trials in their state: each once if n
+    is the number of counted trials, otherwise at random. A trial without a transition is cut short:
+    later states are -1, and rewards NaN.
+    """
+    T, S = reward_sums.shape
+    states, rewards = np.full((n, T + 1), -1), np.full((n, T), np.nan)
+    for t in range(T):
+        row = slice(transition_counts.indptr[t], transition_counts.indptr[t + 1])
+        pairs = transition_counts.indices[row].astype(np.int64)
+        order = np.argsort(pairs, kind="stable")
+        source, reached = np.divmod(pairs[order], S)
+        # Transitions are numbered by state, and never written out: there may be 10^8 of them.
+        upto = np.cumsum(transition_counts.data[row][order], dtype=np.int64)
+        first = np.append(0, upto)[np.searchsorted(source, np.arange(S + 1))]
+        visits = np.diff(first)
+        if t == 0:
+            is_all = n == first[-1]
+            if is_all:
+                states[:, 0] = rng.permutation(np.repeat(np.arange(S), visits))
+            else:
+                states[:, 0] = rng.choice(S, n, p=visits / first[-1])
+        here = states[:, t]
+        rank, mixed = np.zeros(n, dtype=np.int64), rng.permutation(n)
+        mixed = mixed[np.argsort(here[mixed], kind="stable")]
+        place = np.arange(n) - np.searchsorted(here[mixed], here[mixed])
+        rank[mixed] = place if is_all else rng.random(n) * visits[here[mixed]]
+        on = (here >= 0) & (rank < visits[here])
+        number = first[here[on]] + rank[on]
+        states[on, t + 1] = reached[np.searchsorted(upto, number, side="right")]
+        paid = reward_sums[[t]].toarray()[0]
+        rewards[on, t] = paid[here[on]] / visits[here[on]]
+    return states, rewards
 
 
 def _sums_of_rewards(counts: TransitionCounts, gain: float, mean: float) -> Any:
@@ -338,7 +419,7 @@ def _sums_of_rewards(counts: TransitionCounts, gain: float, mean: float) -> Any:
 
 def _means_of_batches(fit: Fit) -> FloatArray | None:
     """Return mean rewards of batches, if counts do not keep single trials."""
-    if not fit.source.are_places or len(fit.source.batches) < FEWEST_TRIALS:
+    if not fit.source.are_places or len(fit.source.batches) < checks.FEWEST_TRIALS:
         return None
     how = fit.system.gain, _mean_duration(fit.source)
     return np.stack(

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import io
 import json
 import math
 import os
@@ -21,6 +22,7 @@ import stat
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from operator import methodcaller
 from pathlib import Path
 from typing import IO, Any, TypeAlias
 
@@ -148,7 +150,6 @@ def _read_csr(name: str, arrays: Arrays, shape: tuple[int, int]) -> sparse.csr_a
 
 def write(path: str | os.PathLike[str], value: Any, makers: Makers) -> None:
     """Write a value to a file, all or nothing; a symbolic link is followed."""
-    target = Path(os.path.realpath(path))
     arrays: Arrays = {}
     held = pack(value, "saved", arrays, makers)
     facts = {"format_version": FORMAT_VERSION, "digest": _digest(held, arrays), "saved": held}
@@ -163,15 +164,7 @@ def write(path: str | os.PathLike[str], value: Any, makers: Makers) -> None:
             file.truncate()
             np.savez(file, facts=text, **arrays)  # type: ignore[arg-type]
 
-    try:
-        draft = write_draft(target, write_to)
-        try:
-            os.replace(draft, target)
-        finally:
-            draft.unlink(missing_ok=True)
-    except OSError as error:
-        error.filename = str(path)
-        raise
+    write_files({path: write_to})
 
 
 def read(path: str | os.PathLike[str], kind: type, what: str, makers: Makers) -> Any:
@@ -261,7 +254,35 @@ def _digest(held: Any, arrays: Arrays) -> str:
     return found.hexdigest()
 
 
-def write_draft(target: Path, write: Callable[[IO[bytes]], object]) -> Path:
+def write_files(
+    contents: Mapping[Any, bytes | Callable[[IO[bytes]], object]], check_only: bool = False
+) -> None:
+    """Write bytes, or what functions of open files write, to paths: all, or leave all old files.
+
+    All contents are written beside their targets first and then take their places. An `OSError`
+    names the file that could not be written. With ``check_only``, the old files stay.
+    """
+    written: list[tuple[Path, Path]] = []
+    try:
+        for path, content in contents.items():
+            target = Path(os.path.realpath(path))
+            fill = methodcaller("write", content) if isinstance(content, bytes) else content
+            try:
+                if not target.exists() or stat.S_ISREG(target.stat().st_mode):
+                    written.append((_write_draft(target, fill), target))
+                elif not check_only:  # a pipe or the like, which must not be replaced
+                    fill(held := io.BytesIO())
+                    target.write_bytes(held.getvalue())
+            except OSError as error:
+                raise OSError(error.errno, error.strerror, str(path)) from None
+        for draft, target in written if not check_only else ():
+            os.replace(draft, target)
+    finally:
+        for draft, _ in written:
+            draft.unlink(missing_ok=True)
+
+
+def _write_draft(target: Path, write: Callable[[IO[bytes]], object]) -> Path:
     """Write a draft beside its target and return its path; a failure leaves no file.
 
     Symbolic links of the target must be followed before. The draft has the target's permissions,

@@ -68,8 +68,7 @@ def regimes(n_states: int, among: Container[float] = RHOS) -> list[Regime]:
 
 def random_policy(mdp: TabularMDP, seed: int) -> IntArray:
     """Return a deterministic policy (S,), drawn uniformly from the allowed actions."""
-    policy_seed, _ = np.random.SeedSequence(seed).spawn(2)
-    rng = np.random.default_rng(policy_seed)
+    rng = np.random.default_rng(np.random.SeedSequence(seed).spawn(2)[0])
     n_allowed = mdp.allowed_actions.sum(axis=1)
     if (n_allowed == mdp.n_actions).all():
         return rng.integers(mdp.n_actions, size=mdp.n_states)
@@ -80,8 +79,8 @@ def random_policy(mdp: TabularMDP, seed: int) -> IntArray:
 
 def random_features(n_states: int, n_features: int, seed: int) -> FloatArray:
     """Return the paper's Gaussian features (section ``state_fea_ker``), shape (S, d)."""
-    _, feature_seed = np.random.SeedSequence(seed).spawn(2)
-    return GaussianFeatures(n_features, int(feature_seed.generate_state(1)[0])).table(n_states)
+    drawn = np.random.SeedSequence(seed).spawn(2)[1].generate_state(1)
+    return GaussianFeatures(n_features, int(drawn[0])).table(n_states)
 
 
 def random_chain(environment: str, seed: int) -> MarkovChain:
@@ -106,8 +105,7 @@ def population_counts(
 def full_distributions(chain: MarkovChain, t_max: int) -> FloatArray:
     """Return p^t for t = 0 … t_max, shape (t_max + 1, S), without cutting small changes short.
 
-    Root errors weight states by √p^t(s): a transient mass of 1e-16 that stays to the end instead
-    of dying out would show.
+    Root errors weight states by √p^t(s), so that a transient mass of 1e-16 would show.
     """
     return chain.stepwise_distributions(t_max, tol=0.0)
 
@@ -185,14 +183,13 @@ class StepwiseErrors:
         above = chain.gain if chain.durations is None else chain.gain * chain.durations
         residual = chain.reward - above + ahead - found.values
         t, k = np.minimum(np.arange(T), n - 1), found.at(T)
-        errors = np.empty(T)
+        errors = []
         step = max(1, _CHUNK // self._whitening[0].size)
-        for start in range(0, T, step):
-            now = slice(start, start + step)
+        for now in (slice(start, start + step) for start in range(0, T, step)):
             projected = (self.distributions[t[now]] * residual[k[now]]) @ self.features
             root = np.matmul(self._whitening[t[now]], projected[:, :, None])[:, :, 0]
-            errors[now] = np.linalg.norm(root, axis=1)
-        return errors
+            errors.append(np.linalg.norm(root, axis=1))
+        return np.concatenate(errors)
 
     def rems(self, found: PiecewiseValues) -> FloatArray:
         """Return the root mean squared error of each timestep, shape (t_max + 1,)."""
@@ -205,20 +202,13 @@ class StepwiseErrors:
 
     def totals(self, found: PiecewiseValues) -> dict[str, float]:
         """Return the sums of all three errors over timesteps, under the names of result rows."""
-        return {
-            "total_repb": float(self.repb(found).sum()),
-            "total_rems": float(self.rems(found).sum()),
-            "total_rems_without_offset": float(self.rems_without_offset(found).sum()),
-        }
+        measures = self.repb, self.rems, self.rems_without_offset
+        return {f"total_{each.__name__}": float(each(found).sum()) for each in measures}
 
     def limit(self, found: PiecewiseValues) -> float:
         """Return the projection limit of the neighbourhoods."""
         exact = self.chain.relative_value(found.main)
-        stops = [*found.anchors[1:], len(self.distributions)]
-        visits = [
-            self.distributions[start:stop].sum(axis=0)
-            for start, stop in zip(found.anchors, stops, strict=True)
-        ]
+        visits = np.add.reduceat(self.distributions, found.anchors, axis=0)
         values = np.stack([best_linear(self.features, exact, each) for each in visits])
         return float(self.rems(PiecewiseValues(found.anchors, values, found.main)).sum())
 

@@ -1,4 +1,4 @@
-r"""Scores of a user's method on problems with exact answers.
+r"""Scores of a user's method on problems with exact answers, and our own methods beside it.
 
 A problem is an environment, a random policy and random features (`lstd_agent.problems`). A method
 is a callable ``method(env, policy, budget, seed)`` that sees trials only. Its values v(s), or
@@ -12,11 +12,13 @@ constant: c makes their mean under the stationary distribution, at t_max, 0, lik
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import os
 import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -24,12 +26,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from gymnasium.vector import VectorEnv, VectorWrapper
 
-from lstd_agent.arrays import FloatArray
+from lstd_agent import baselines
+from lstd_agent.agent import SeminormLSTDAgent
+from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.environments import model_of
-from lstd_agent.errors import EvaluationError, InvalidInputError, check_integer
+from lstd_agent.errors import EvaluationError, FitWarning, InvalidInputError, check_integer
+from lstd_agent.features.tables import OneHot
 from lstd_agent.problems import (
     ENVIRONMENTS,
+    PiecewiseValues,
     Regime,
     best_values,
     full_distributions,
@@ -39,21 +46,14 @@ from lstd_agent.problems import (
     root_errors,
 )
 from lstd_agent.results import Row, RowStore
-from lstd_agent.scored_methods import (
-    BUILT_IN,
-    REFERENCE,
-    Budget,
-    BudgetedEnv,
-    BudgetError,
-    Method,
-    digest,
-    named,
-    source_of,
-    trials,
-)
 from unichain_gym import MarkovChain, TabularMDP, TabularVectorEnv
 
 __all__ = ["Budget", "BudgetError", "BudgetedEnv", "Scores", "ScoringError", "score", "trials"]
+
+Method = Callable[..., Any]
+
+REFERENCE = "certainty_equivalence"
+"""Scores are multiples of this method's errors, and of the projection limit."""
 
 KEY = ("method", "source", "env", "model", "rho", "seed")
 
@@ -83,6 +83,154 @@ class ScoringError(EvaluationError, RuntimeError):
         return str(self.args[0])
 
 
+class BudgetError(EvaluationError, RuntimeError):
+    """A method ran more trials than its budget, or longer ones."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The trials that a method may run.
+
+    Attributes
+    ----------
+    n_trials : int
+    t_max : int
+        The last timestep: a trial has t_max + 1 steps, at timesteps 0 to t_max.
+    """
+
+    n_trials: int
+    t_max: int
+
+    @property
+    def num_envs(self) -> int:
+        """How many trials run at once: a twentieth of all."""
+        return -(-self.n_trials // 20)
+
+    @property
+    def n_rounds(self) -> int:
+        """How many rounds of ``num_envs`` trials there are; the last one may count in part."""
+        return -(-self.n_trials // self.num_envs)
+
+
+class BudgetedEnv(VectorWrapper):
+    """A vector environment of ``budget.num_envs`` copies that refuses more than a budget.
+
+    Every reset starts a trial in each copy. A round beyond the budget, or a step beyond timestep
+    ``t_max``, raises `BudgetError`.
+
+    Parameters
+    ----------
+    env : VectorEnv
+        With ``budget.num_envs`` copies.
+    budget : Budget
+
+    Attributes
+    ----------
+    budget : Budget
+    n_rounds : int
+        How many rounds of trials have been started.
+    """
+
+    def __init__(self, env: VectorEnv[Any, Any, Any], budget: Budget) -> None:
+        super().__init__(env)
+        self.budget = budget
+        self.n_rounds = self._t = 0
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        """Start a trial in each copy, or raise `BudgetError` if all rounds have been started."""
+        budget = self.budget
+        if self.n_rounds == budget.n_rounds:
+            raise BudgetError(
+                f"the budget of {budget.n_trials} trials is spent: {budget.n_rounds} rounds of "
+                f"{budget.num_envs}; start no other"
+            )
+        self.n_rounds += 1
+        self._t = 0
+        return self.env.reset(seed=seed, options=options)
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Take a step in each copy, or raise `BudgetError` beyond timestep ``budget.t_max``."""
+        if self._t > self.budget.t_max:
+            raise BudgetError(
+                f"a trial ends with the step at timestep t_max = {self.budget.t_max}; reset, "
+                "which starts the next round"
+            )
+        self._t += 1
+        return self.env.step(actions)
+
+
+def trials(
+    env: BudgetedEnv, policy: IntArray, budget: Budget, seed: int
+) -> Iterator[tuple[IntArray, FloatArray]]:
+    """Run all trials of a budget, and yield them round by round.
+
+    Parameters
+    ----------
+    env, policy, budget, seed
+        As the method got them.
+
+    Yields
+    ------
+    states : ndarray of int, shape (n, t_max + 2)
+        At timesteps 0 to t_max + 1.
+    rewards : ndarray, shape (n, t_max + 1)
+        On leaving them.
+
+    Raises
+    ------
+    InvalidInputError
+        If steps have durations.
+    """
+    for k in range(budget.n_rounds):
+        n = min(budget.num_envs, budget.n_trials - k * budget.num_envs)
+        states = np.empty((budget.t_max + 2, budget.num_envs), dtype=np.int64)
+        rewards = np.empty((budget.t_max + 1, budget.num_envs))
+        states[0], _ = env.reset(seed=seed if k == 0 else None)
+        for t in range(budget.t_max + 1):
+            states[t + 1], rewards[t], *_, info = env.step(policy[states[t]])
+            if "duration" in info:
+                raise InvalidInputError(baselines.TIMED)
+        yield states[:, :n].T, rewards[:, :n].T
+
+
+def _run(agent: SeminormLSTDAgent, env: Any, policy: Any, budget: Budget, seed: int) -> Any:
+    return agent.collect(env, policy, budget.n_trials, budget.t_max, seed)
+
+
+def _tabular(env: Any, policy: Any, budget: Budget, seed: int) -> Any:
+    """Solve the chain of all counted transitions; unknown values are 0, the mean."""
+    counts = _run(SeminormLSTDAgent(OneHot()), env, policy, budget, seed).counts
+    tail = slice((budget.t_max + 1) // 2, None)
+    gain = float(counts.reward_sums[tail].sum() / counts.transition_counts[tail].sum())
+    return np.nan_to_num(baselines.certainty_equivalence(counts, gain)), gain
+
+
+def _ours(make: Method, *problem: Any, features: FloatArray) -> tuple[FloatArray, float]:
+    agent = _run(make(features), *problem)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FitWarning)  # the score shows the error
+        agent.fit()
+    found = PiecewiseValues.of(agent, len(features))
+    return found.values[found.at(problem[2].t_max + 1)], agent.gain_
+
+
+def _linear(estimate: Method, *problem: Any, features: FloatArray) -> FloatArray:
+    counts = _run(SeminormLSTDAgent(OneHot()), *problem).counts
+    return np.asarray(estimate(counts, features)(features))
+
+
+BUILT_IN: dict[str, Method] = {
+    REFERENCE: _tabular,
+    "linked": partial(_ours, SeminormLSTDAgent),
+    "paper": partial(_ours, SeminormLSTDAgent.paper),
+    "lstd": partial(_linear, baselines.average_reward_lstd),
+    "discounted_lstd": partial(_linear, partial(baselines.discounted_lstd, discount=0.99)),
+    "differential_td": partial(_linear, baselines.differential_td),
+    "monte_carlo": partial(_linear, baselines.monte_carlo),
+}
+"""Methods to compare with: our defaults, the paper's rules, and `lstd_agent.baselines`."""
+
+
 @dataclass(frozen=True)
 class Scores:
     """Scores of methods; ``print`` shows a table of all problems, and one by environment.
@@ -92,7 +240,6 @@ class Scores:
     rows : tuple of dict
         One for each method and problem, with the errors themselves.
     methods : tuple of str
-        In the order of the tables.
     """
 
     rows: tuple[Row, ...]
@@ -128,18 +275,17 @@ class Scores:
         return {_problem(row): row for row in self.rows if row["method"] == REFERENCE}
 
     def __str__(self) -> str:
-        cells = []
-        for method in self.methods:
-            middles = [_quantiles(self.measures(method, measure))[1] for measure in MEASURES]
-            cells.append([method, *middles])
-        by_env = []
-        for env, rho in dict.fromkeys((row["env"], row["rho"]) for row in self.rows):
-            cell = [env, rho]
-            for method in self.methods:
-                found = self.measures(method, "total_to_limit", env=env, rho=rho)
-                low, middle, high = _quantiles(found)
-                cell.append(f"{middle} ({low} to {high})" if found else "none")
-            by_env.append(cell)
+        def written(shape: str, *what: Any, **of: Any) -> str:
+            found = self.measures(*what, **of)
+            return shape.format(*np.quantile(found, (0.5, 0.25, 0.75))) if found else "none"
+
+        middle, quartiles = "{:.3g}", "{:.3g} ({:.3g} to {:.3g})"
+        cells = [[m, *(written(middle, m, each) for each in MEASURES)] for m in self.methods]
+        by_env = [
+            [env, rho]
+            + [written(quartiles, m, "total_to_limit", env=env, rho=rho) for m in self.methods]
+            for env, rho in dict.fromkeys((row["env"], row["rho"]) for row in self.rows)
+        ]
         heads = [head for head, _, _ in MEASURES.values()]
         return (
             f"Medians over {len(self._reference)} problems. *limit*: the projection limit of the "
@@ -152,13 +298,6 @@ class Scores:
 
 def _problem(row: Row) -> tuple[Any, ...]:
     return (row["env"], row["model"], row["rho"], row["seed"])
-
-
-def _quantiles(values: Sequence[float]) -> list[str]:
-    """Write the lower quartile, the median and the upper quartile."""
-    if not values:
-        return ["none"] * 3
-    return [f"{each:.3g}" for each in np.quantile(values, (0.25, 0.5, 0.75))]
 
 
 def markdown(
@@ -208,17 +347,16 @@ def score(
     Parameters
     ----------
     method : callable, or mapping of names to callables
-        ``method(env, policy, budget, seed)`` returns values, or a pair of values and the gain.
-        ``env`` is a `BudgetedEnv`; ``policy`` the action of each state, (S,); ``budget`` a
-        `Budget`; ``seed`` an integer for all that is random. A method with a parameter
-        ``features`` gets the problem's table (S, d). Values are an array (S,), or (t_max + 1, S)
-        if they differ by timestep, up to a constant. Workers must be able to import the method.
+        ``method(env, policy, budget, seed)`` gets a `BudgetedEnv`, the action of each state (S,), a
+        `Budget` and an integer for all that is random; if it has a parameter ``features``, also the
+        problem's table (S, d). It returns values (S,), or (t_max + 1, S) if they differ by
+        timestep, up to a constant; or a pair of values and the gain. Workers must be able to
+        import it.
     environments : sequence of str, or mapping of names to TabularMDP
-        Mnemonics, or ids of environments with an exact model; or MDPs of your own. Episodes of a
-        table P, such as FrozenLake's, start again. By default the paper's ten.
+        Mnemonics, or ids of environments with an exact model. Episodes of a table P, such as
+        FrozenLake's, start again.
     rhos : sequence of float
-        Features per state, among `lstd_agent.problems.RHOS`; each environment is studied at some of
-        them, all of the paper's at 0.19.
+        Features per state, among `lstd_agent.problems.RHOS`.
     seeds : int or sequence of int
         Number of seeds from 0, or the seeds: each draws a policy, features and samples.
     n_trials : int
@@ -226,31 +364,28 @@ def score(
     t_max : int, optional
         The last timestep of trials and errors; ten mixing times by default.
     against : sequence of str
-        Names of `BUILT_IN` methods to score as well; certainty equivalence always is.
+        `BUILT_IN` methods to score as well; certainty equivalence always is.
     out : path
         Folder of ``score_rows.jsonl``. A row there is not computed again, as long as the method's
         source file, this package and the settings are the same.
     workers, executor, progress
-        Processes, or an executor to use instead; whether to show progress (None: on a terminal).
+        See `SeminormLSTDAgent.collect`.
 
     Raises
     ------
     ScoringError
-        If the method raises an error, exceeds its budget, or returns something else. Rows that
-        were computed before are kept.
+        If the method raises an error, exceeds its budget, or returns something else.
     InvalidInputError
         If an argument does not fit.
     """
-    settings = {
-        "n_trials": check_integer("n_trials", n_trials, 1),
-        "t_max": None if t_max is None else check_integer("t_max", t_max, 1),
-    }
+    t_max = None if t_max is None else check_integer("t_max", t_max, 1)
+    settings = {"n_trials": check_integer("n_trials", n_trials, 1), "t_max": t_max}
     if isinstance(against, str):
         raise InvalidInputError(f"against must be a sequence; got {against!r}: write [{against!r}]")
     for name in against:
         if name not in BUILT_IN:
             raise InvalidInputError(f"against must be among {', '.join(BUILT_IN)}; got {name!r}")
-    ours = {name: m for name, m in BUILT_IN.items() if name == REFERENCE or name in against}
+    ours = {name: m for name, m in BUILT_IN.items() if name in (REFERENCE, *against)}
     methods = {**named(method), **ours}
     numbers = range(check_integer("seeds", seeds, 1)) if isinstance(seeds, int) else seeds
     wanted = [
@@ -332,6 +467,9 @@ def _checked(
     return values, gain
 
 
+NO_RHO = "no ρ gives it a feature; put states in front (unichain_gym.attach_streams)"
+
+
 def _problems(
     environments: Sequence[str] | Mapping[str, TabularMDP], rhos: Sequence[float]
 ) -> Iterator[tuple[str, TabularMDP, str, tuple[Regime, ...]]]:
@@ -345,11 +483,7 @@ def _problems(
         chosen = regimes(mdp.n_states, rhos)
         if not chosen:
             studied = ", ".join(str(regime.rho) for regime in regimes(mdp.n_states))
-            instead = (
-                f"take rhos among {studied}"
-                if studied
-                else "no ρ gives it a feature; put states in front (unichain_gym.attach_streams)"
-            )
+            instead = f"take rhos among {studied}" if studied else NO_RHO
             raise InvalidInputError(
                 f"{env} is not studied at ρ = {', '.join(map(str, rhos))}, features for each "
                 f"state, with {mdp.n_states} states: {instead}"
@@ -357,3 +491,44 @@ def _problems(
         arrays = (mdp.next_state, mdp.probability, mdp.reward, mdp.initial_distribution)
         model = digest(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays))
         yield env, mdp, model, tuple(chosen)
+
+
+def named(method: Method | Mapping[str, Method]) -> dict[str, Method]:
+    """Return methods by name."""
+    if not isinstance(method, Mapping):
+        function = method.func if isinstance(method, partial) else method
+        name = getattr(function, "__name__", type(function).__name__)
+        if name in ("partial", "<lambda>"):
+            raise InvalidInputError(f"{method!r} has no name: give {{'its name': method}}")
+        method = {name: method}
+    for name, function in method.items():
+        if not callable(function):
+            raise InvalidInputError(f"a method must be callable; got {function!r}")
+        if name in BUILT_IN and function is not BUILT_IN[name]:
+            raise InvalidInputError(
+                f"there is a method {name!r} of ours: give {{'another name': method}}"
+            )
+    return dict(method)
+
+
+def source_of(method: Method) -> str:
+    """Return a hash of the file that a method is written in, or else of its code.
+
+    Rows of a method whose file has changed are computed again. Files that it imports, and the
+    variables around a function that another function makes, do not enter the hash.
+    """
+    if isinstance(method, partial):
+        bound = (*method.args, *(value for _, value in sorted(method.keywords.items())))
+        parts = (source_of(value) if callable(value) else repr(value) for value in bound)
+        return digest(" ".join((source_of(method.func), *method.keywords, *parts)).encode())
+    defined = method if hasattr(method, "__qualname__") else type(method)
+    try:
+        return digest(Path(str(inspect.getsourcefile(defined))).read_bytes())
+    except (TypeError, OSError):  # such as a function of a notebook
+        code = getattr(defined, "__code__", None)
+        return digest(repr(method).encode() if code is None else code.co_code)
+
+
+def digest(content: bytes) -> str:
+    """Return a short hash of a text, the same for any line endings."""
+    return hashlib.sha256(content.replace(b"\r\n", b"\n")).hexdigest()[:12]

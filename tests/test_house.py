@@ -25,7 +25,7 @@ ROOMS = (
     ("actions", "baselines"),
     ("agent", "sb3"),
     ("public",),
-    ("results", "environments", "problems", "scored_methods", "scoring", "commands", "__main__"),
+    ("results", "environments", "problems", "scoring", "commands", "__main__"),
 )
 # What compares the evaluator with exact answers, and so may import both packages.
 OUTSIDE = ROOMS[-1]

@@ -99,7 +99,7 @@ def test_environments_of_the_suite_have_the_members_of_any_other() -> None:
 
 
 # Modules that compare methods, and one that needs an extra.
-ELSEWHERE = ("results", "problems", "scored_methods", "scoring", "commands", "sb3")
+ELSEWHERE = ("results", "problems", "scoring", "commands", "sb3")
 
 
 def classes_of(package: ModuleType) -> set[str]:

@@ -296,10 +296,6 @@ def dense_arrays(mdp: OutcomeModel) -> tuple[FloatArray, FloatArray, FloatArray]
     lack actions, and ``durations=mdp.expected_duration`` if steps take time; all gains stay the
     same.
 
-    Parameters
-    ----------
-    mdp : TabularMDP
-
     Returns
     -------
     P : ndarray, shape (S, A, S)

@@ -24,8 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 
-from unichain_gym import hitting, horizon, moments, restriction, spectrum, stepwise
-from unichain_gym.action_values import action_values, bisimulation_distances
+from unichain_gym import hitting, horizon, restriction, rewards, spectrum, stepwise
 from unichain_gym.arrays import FloatArray, IntArray
 from unichain_gym.drawing import draw_chain
 from unichain_gym.elimination import finite
@@ -34,16 +33,15 @@ from unichain_gym.interface import OutcomeModel
 from unichain_gym.labels import read_state
 from unichain_gym.limits import Limits, SolverReport, report_solution
 from unichain_gym.models import read_chain, read_durations
-from unichain_gym.outcomes import check_discount, read_only, read_reals, require_dense
+from unichain_gym.outcomes import read_only, read_reals, require_dense
 from unichain_gym.structure import (
     Structure,
     common_period,
     cyclic_classes,
     find_periods,
     find_structure,
-    group_sums,
 )
-from unichain_gym.summary import Classification, abbreviate, explain_classes, html_table
+from unichain_gym.summary import abbreviate, classify, explain_classes, html_table
 from unichain_gym.trajectory import simulate
 
 _MOST_SHOWN = 10_000  # states: a notebook shows the classes of a chain up to this size
@@ -77,24 +75,6 @@ class MarkovChain:
     MulticlassError, PeriodicChainError, ModelTooLargeError, ConvergenceError
         In methods: if a quantity needs one recurrent class, or a limit that a periodic chain lacks,
         or a dense array of more than 5,000 states, or if no solver meets its error bound.
-
-    Attributes
-    ----------
-    n_states, recurrent_classes, recurrent_states, transient_states, is_unichain
-    class_periods, period, cyclic_classes
-    stationary_distribution, mean_duration, gain, gain_vector, bias, action_bias, variance
-    deviation_matrix, fundamental_matrix, kemeny_constant, solver_report
-    mean_absorption_time, absorption_time_variance, expected_visits, mean_return_time
-    spectral_gap, relaxation_time, implied_timescale
-
-    Methods
-    -------
-    classify(), class_of(state), reachable(from_), absorption_probabilities()
-    relative_value(reference), discounted_value(discount), finite_horizon_value(n_steps, terminal)
-    asymptotic_variance(of), bisimulation_distance(discount)
-    hitting_time(target), hitting_time_variance(target), hitting_reward(target)
-    hitting_probability(targets, avoiding), max_absorption_time(tol), mixing_time(tol, start)
-    stepwise_distributions(t_max), simulate(n_steps, seed), plot()
 
     Examples
     --------
@@ -252,15 +232,6 @@ class MarkovChain:
         """The least d > 0 for which P^{dt} converges: the least common multiple of all periods."""
         return common_period(self.class_periods)
 
-    def classify(self) -> Classification:
-        """Return a summary of classes, periods and gains that prints as a table."""
-        recurrent, p = self.recurrent_states, self.stationary_distribution
-        label = self._structure.class_label[recurrent]
-        gain = self._limits.class_rate(self.reward, self.durations)
-        probability = group_sums(label, p[recurrent], self._structure.n_classes)
-        states = self.recurrent_classes, self.transient_states
-        return Classification(*states, self.class_periods, gain, probability)
-
     @property
     def solver_report(self) -> SolverReport:
         """The methods and error bounds of stationary distribution and bias; prints a table."""
@@ -268,24 +239,6 @@ class MarkovChain:
             return report_solution(self._limits, self.reward, self.bias)
         size = np.abs(self.reward) + np.abs(self._charge)
         return report_solution(self._limits, self.reward - self._charge, self.bias, size)
-
-    def reachable(self, from_: ArrayLike | None = None) -> MarkovChain:
-        """Return the chain on the states that a start can reach; see `TabularMDP.reachable`.
-
-        Its `mdp` has the same states; actions that lead out of them are removed.
-        """
-        P, initial, mdp = self.transition_matrix, self.initial_distribution, self.mdp
-        states, start = restriction.reach(P, initial, from_, self.state_names)
-        arrays = {"policy": self.policy, "durations": self.durations}
-        return MarkovChain(
-            P[states][:, states],
-            self.reward[states],
-            start[states],
-            mdp=None if mdp is None else restriction.restrict_mdp(mdp, states, start),
-            state_names=restriction.pick(self.state_names, states),
-            drop_below=0.0,
-            **{k: None if array is None else array[states] for k, array in arrays.items()},
-        )
 
     @cached_property
     def stationary_distribution(self) -> FloatArray:
@@ -370,32 +323,13 @@ class MarkovChain:
         With durations, g(s') is multiplied by the time of the step.
         """
         if self.mdp is not None and self.mdp.durations is not None:
-            return read_only(action_values(self.mdp, self.bias) - self._action_charge)
-        return read_only(action_values(self.mdp, self.bias - self.gain_vector))
+            return read_only(rewards.action_values(self.mdp, self.bias) - self._action_charge)
+        return read_only(rewards.action_values(self.mdp, self.bias - self.gain_vector))
 
     @cached_property
     def variance(self) -> float:
         """The `asymptotic_variance` of the states' expected rewards."""
         return self.asymptotic_variance("state_reward")
-
-    def asymptotic_variance(self, of: moments.RewardKind = "reward") -> float:
-        """Return the asymptotic variance, lim Var(Σ_{t<n} R_t)/n.
-
-        The standard error of a mean reward over n steps is √(variance/n); with durations, over n
-        units of time.
-
-        Parameters
-        ----------
-        of : {"reward", "state_reward"}
-            Use the observed reward, which depends on the action and may depend on the next state,
-            or the expected reward r(s_t). Both agree for a chain made from a matrix.
-
-        Returns
-        -------
-        float
-        """
-        self._require_unichain("one variance", "recurrent_classes to look at each class alone")
-        return moments.asymptotic_variance(self, of)
 
     @cached_property
     def deviation_matrix(self) -> FloatArray:
@@ -420,45 +354,6 @@ class MarkovChain:
         """
         self._require_unichain("a Kemeny constant", "recurrent_classes to look at each class alone")
         return float(self.deviation_matrix.diagonal()[self.recurrent_states].sum())
-
-    def discounted_value(self, discount: float) -> FloatArray:
-        """Return v = (I - γP)^{-1} r for a discount γ.
-
-        It is the sum of g/(1 - γ) and a part that tends to b, so it is accurate for γ close to 1.
-        With durations, each step is discounted once, for any duration.
-
-        Parameters
-        ----------
-        discount : float
-            γ, in [0, 1).
-
-        Returns
-        -------
-        ndarray, shape (S,)
-        """
-        check_discount(discount, "gain and bias")
-        return self._limits.discounted(self.reward, discount)
-
-    def bisimulation_distance(self, discount: float = 0.999) -> FloatArray:
-        """Return the paper's d_π, max_a |q(s, a) - q(s', a)| for discounted action values q.
-
-        Parameters
-        ----------
-        discount : float
-            In [0, 1).
-
-        Returns
-        -------
-        ndarray, shape (S, S)
-
-        Raises
-        ------
-        InvalidModelError
-            If states have different actions.
-        """
-        require_dense("bisimulation_distance", self.n_states)
-        following = discount * self.discounted_value(discount)
-        return bisimulation_distances(action_values(self.mdp, following))
 
     def absorption_probabilities(self) -> FloatArray:
         """Return the probability of ending in each class.
@@ -486,21 +381,6 @@ class MarkovChain:
         source = hitting.step_variances(self.transition_matrix[T], T, self.mean_absorption_time)
         return read_only(finite(self._limits.carry(zeros, source)))
 
-    def max_absorption_time(self, tol: float = 1e-8) -> int:
-        """Return the first t with ‖P_TT^t‖_F ≤ tol, the paper's definition; 0 if T is empty.
-
-        For more than 5,000 transient states use `mean_absorption_time`.
-
-        Parameters
-        ----------
-        tol : float
-
-        Returns
-        -------
-        int
-        """
-        return stepwise.max_absorption_time(self._limits.P_TT, tol)
-
     @cached_property
     def mean_return_time(self) -> FloatArray:
         """Expected steps until each state is visited again, (S,): 1/p*(s); inf if transient."""
@@ -522,11 +402,18 @@ class MarkovChain:
         return read_only(visits)
 
     # Functions whose first argument is the chain.
+    reachable = restriction.reachable_chain
+    asymptotic_variance = rewards.asymptotic_variance
+    discounted_value = rewards.discounted_value
+    bisimulation_distance = rewards.bisimulation_distance
+    classify = classify
     hitting_time = hitting.hitting_time
     hitting_reward = hitting.hitting_reward
     hitting_time_variance = hitting.hitting_time_variance
     hitting_probability = hitting.hitting_probability
     stepwise_distributions = stepwise.stepwise_distributions
+    mixing_time = stepwise.mixing_time
+    max_absorption_time = stepwise.max_absorption_time
     finite_horizon_value = horizon.finite_horizon_value
     simulate = simulate
     plot = draw_chain
@@ -552,33 +439,6 @@ class MarkovChain:
         gap = self.spectral_gap
         return -1.0 / math.log1p(-gap) if 0.0 < gap < 1.0 else (0.0 if gap else float("inf"))
 
-    def mixing_time(
-        self, tol: float = 1e-10, start: stepwise.MixingStart = "initial", *, averaged: bool = False
-    ) -> int:
-        """Return the first t at which the total variation ½ ‖p^t - p*‖₁ is at most tol.
-
-        Parameters
-        ----------
-        tol : float
-            At least 3.6e-15, since rounding of p* hides smaller distances; any if `averaged`.
-        start : {"initial", "worst"}
-            Start from the initial distribution, or from the slowest state.
-        averaged : bool
-            Use the average of p^0 … p^t, which converges for periodic chains too, as 1/t.
-
-        Returns
-        -------
-        int
-
-        Raises
-        ------
-        PeriodicChainError, InvalidArgumentError
-            If p^t has no limit; if the start is unknown or the tolerance too small.
-        """
-        if isinstance(start, str) and start == "worst":
-            self._require_unichain("a worst-case mixing time", "start='initial'")
-        return stepwise.mixing_time(self._limits, self.initial_distribution, start, tol, averaged)
-
     @cached_property
     def _reached(self) -> IntArray:
         return restriction.reach(self.transition_matrix, self.initial_distribution)[0]
@@ -586,4 +446,5 @@ class MarkovChain:
     def _require_unichain(self, what: str, instead: str) -> None:
         if not self.is_unichain:
             entered = self._structure.classes_among(self._reached)
-            raise MulticlassError(explain_classes(self.recurrent_classes, entered, what, instead))
+            told = self.recurrent_classes, entered, self.state_names, what, instead
+            raise MulticlassError(explain_classes(*told))

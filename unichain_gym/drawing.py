@@ -141,11 +141,10 @@ def draw_mdp(
     action: int | None = None,
     ax: Axes | None = None,
 ) -> Figure:
-    """Draw an MDP, by matplotlib.
+    """Draw an MDP, by matplotlib; a notebook shows the figure.
 
     Parameters
     ----------
-    mdp : TabularMDP
     path : path-like, optional
         The file to write; its ending (``.png``, ``.pdf``, ``.svg``) is the format.
     values : array_like of float, shape (S,), optional
@@ -162,22 +161,13 @@ def draw_mdp(
     ax : matplotlib Axes, optional
         Where to draw; by default on a new figure.
 
-    Returns
-    -------
-    matplotlib.figure.Figure
-        A notebook shows it.
-
     Raises
     ------
     InvalidArgumentError, MissingDependencyError
         If an argument does not fit the MDP, or matplotlib is not installed.
     """
     diagram = Diagram.of_mdp(mdp, policy).above(above)
-    ax = ax or _make_axes(diagram, with_colorbar=values is not None)
-    _draw_background(diagram, ax, values, value_label)
-    if state is not None:
-        _mark_state(diagram, ax, state, action)
-    return _finish(ax, path)
+    return _draw(diagram, path, values, value_label, ax, state, action)
 
 
 def draw_chain(
@@ -191,13 +181,18 @@ def draw_chain(
 ) -> Figure:
     """Draw a chain, its states colored by their bias or by ``values``; see `TabularMDP.plot`."""
     label = value_label or ("bias" if values is None else "value")
-    diagram = Diagram.of_chain(chain).above(above)
-    ax = ax or _make_axes(diagram, with_colorbar=True)
-    _draw_background(diagram, ax, chain.bias if values is None else values, label)
-    return _finish(ax, path)
+    values = chain.bias if values is None else values
+    return _draw(Diagram.of_chain(chain).above(above), path, values, label, ax)
 
 
-def _finish(ax: Axes, path: str | PathLike[str] | None) -> Figure:
+def _draw(
+    diagram: Diagram, path: str | PathLike[str] | None, values: ArrayLike | None,
+    value_label: str, ax: Axes | None, state: int | None = None, action: int | None = None,
+) -> Figure:  # fmt: skip
+    ax = ax or _make_axes(diagram, with_colorbar=values is not None)
+    _draw_background(diagram, ax, values, value_label)
+    if state is not None:
+        _mark_state(diagram, ax, state, action)
     figure = ax.figure.figure
     if path is not None:
         figure.savefig(path)
@@ -253,10 +248,11 @@ def _draw_background(
 def _draw_edges(diagram: Diagram, ax: Axes) -> float:
     """Draw an arrow for each transition; return the opacity of a sure one, below 1 if many."""
     from matplotlib.collections import LineCollection, PolyCollection
+    from matplotlib.colors import to_rgba_array
 
     layout, before, n_actions = diagram.layout, diagram.before, len(diagram.action_names)
     curve = edge_curves(layout, before, diagram.action, diagram.after, n_actions)
-    rgba = _colors_of(diagram.action)
+    rgba = np.asarray(to_rgba_array(ACTION_COLORS)[diagram.action % len(ACTION_COLORS)])
     # Many edges at one state make a thicket, in which only the probable ones should stand out.
     crowd = np.sqrt(min(1.0, 12.0 * layout.is_recurrent.size / before.size))
     rgba[:, 3] = _opacity(diagram.probability, crowd)
@@ -344,12 +340,6 @@ def _points_per_unit(ax: Axes) -> float:
 
 def _opacity(probability: FloatArray, strength: float) -> FloatArray:
     return strength * (0.25 + 0.75 * np.clip(probability, 0.0, 1.0))
-
-
-def _colors_of(action: IntArray) -> FloatArray:
-    from matplotlib.colors import to_rgba_array
-
-    return np.asarray(to_rgba_array(ACTION_COLORS)[action % len(ACTION_COLORS)])
 
 
 def _draw_legend(names: Sequence[str], ax: Axes, strength: float, *, with_colors: bool) -> None:

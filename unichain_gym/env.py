@@ -40,17 +40,6 @@ class TabularEnv(gym.Env[Any, Any]):
     info_level : {"minimal", "full"}
         With "full", ``info`` has the timestep and the class of the state.
 
-    Attributes
-    ----------
-    P : dict
-        The model as in Gymnasium's toy-text environments.
-    observation_space, action_space : gymnasium.spaces.Discrete
-        The states, and the actions, from 0.
-
-    Methods
-    -------
-    reset(seed=None, options=None), step(action), render(), get_state(), set_state(snapshot)
-
     Raises
     ------
     InvalidArgumentError

@@ -25,6 +25,8 @@ of shortest paths. This policy reaches the target with probability 1, and so do 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
@@ -53,7 +55,6 @@ def hitting_probability(
 
     Parameters
     ----------
-    chain : MarkovChain
     targets, avoiding : states
         The states to reach, and the states that must not be visited before, where the answer is 0.
         Each is one state or several, by number or name, or a mask of shape (S,).
@@ -77,10 +78,7 @@ def hitting_probability(
     f = np.where(may_hit, 1.0, 0.0)
     is_open = may_hit & may_miss
     if is_open.any():
-        rows = P[is_open]
-        leaving = rows[:, ~is_open]
-        solver = find_solver(rows[:, is_open], row_sums(leaving))
-        f[is_open] = solver.solve(leaving @ f[~is_open])
+        f[is_open] = _solver_on(P, is_open).solve((P @ np.where(is_open, 0.0, f))[is_open])
     return f
 
 
@@ -93,7 +91,6 @@ def hitting_time(
 
     Parameters
     ----------
-    chain : MarkovChain
     target : states
         One or several, by number or name, or a mask of shape (S,). A recurrent class, such as
         ``chain.recurrent_classes[0]``, gives the time to enter this class.
@@ -124,10 +121,9 @@ def hitting_time(
     [0.0, 2.0, 2.0, 0.0]
     """
     if not given_hit:
-        time, unknown, _, solver = _until_hit(chain, target)
-        if in_time and solver is not None and chain.durations is not None:
-            time[unknown] = solver.solve(chain.durations[unknown])
-        return time
+        time_or_steps = chain.durations if in_time else None
+        steps = np.ones(chain.n_states) if time_or_steps is None else time_or_steps
+        return _until_hit(chain, target)[0](steps, np.inf)
     if in_time:
         raise InvalidArgumentError(
             "given_hit=True counts steps: how long they take may depend on whether the "
@@ -138,9 +134,7 @@ def hitting_time(
     time = np.where(f > 0.0, 0.0, np.nan)
     on_way = (f > 0.0) & ~_mask(chain, target)
     if on_way.any():
-        rows = chain.transition_matrix[on_way]
-        solver = find_solver(rows[:, on_way], row_sums(rows[:, ~on_way]))
-        time[on_way] = solver.solve(f[on_way]) / f[on_way]
+        time[on_way] = _solver_on(chain.transition_matrix, on_way).solve(f[on_way]) / f[on_way]
     return time
 
 
@@ -151,7 +145,6 @@ def hitting_reward(chain: RewardProcess, target: ArrayLike) -> FloatArray:
 
     Parameters
     ----------
-    chain : MarkovChain
     target : states
         As for `hitting_time`.
 
@@ -159,11 +152,7 @@ def hitting_reward(chain: RewardProcess, target: ArrayLike) -> FloatArray:
     -------
     ndarray, shape (S,)
     """
-    time, unknown, _, solver = _until_hit(chain, target)
-    total = np.where(np.isfinite(time), 0.0, np.nan)
-    if solver is not None:
-        total[unknown] = finite(solver.solve(chain.reward[unknown]))
-    return total
+    return _until_hit(chain, target)[0](chain.reward, np.nan)
 
 
 def hitting_time_variance(chain: RewardProcess, target: ArrayLike) -> FloatArray:
@@ -174,7 +163,6 @@ def hitting_time_variance(chain: RewardProcess, target: ArrayLike) -> FloatArray
 
     Parameters
     ----------
-    chain : MarkovChain
     target : states
         As for `hitting_time`.
 
@@ -182,11 +170,11 @@ def hitting_time_variance(chain: RewardProcess, target: ArrayLike) -> FloatArray
     -------
     ndarray, shape (S,)
     """
-    mean, unknown, rows, solver = _until_hit(chain, target)
-    variance = np.where(np.isfinite(mean), 0.0, np.nan)
-    if solver is not None:
-        variance[unknown] = finite(solver.solve(step_variances(rows, unknown, mean)))
-    return variance
+    sums, is_way = _until_hit(chain, target)
+    way, steps = np.flatnonzero(is_way), np.zeros(is_way.size)
+    mean = sums(np.ones(is_way.size), np.inf)
+    steps[way] = step_variances(chain.transition_matrix[way], way, mean)
+    return sums(steps, np.nan)
 
 
 def _mask(chain: RewardProcess, states: ArrayLike) -> BoolArray:
@@ -197,18 +185,29 @@ def _mask(chain: RewardProcess, states: ArrayLike) -> BoolArray:
 
 def _until_hit(
     chain: RewardProcess, target: ArrayLike
-) -> tuple[FloatArray, IntArray, sparse.csr_array, Solver | None]:
-    """Return the hitting time (S,), the states of the solved system, their rows, its solver."""
+) -> tuple[Callable[[FloatArray, float], FloatArray], BoolArray]:
+    """Return a function that sums over the steps to a hit, and where it does: on the way, (S,).
+
+    The function takes what each state adds, (S,), and the sum if the target may be missed.
+    """
     P, is_target = chain.transition_matrix, _mask(chain, target)
     _, may_miss = _possibilities(P, is_target, is_target)
-    h = np.where(may_miss, np.inf, 0.0)
-    unknown = np.flatnonzero(~is_target & ~may_miss)
-    rows = P[unknown]
-    if not unknown.size:
-        return h, unknown, rows, None
-    solver = find_solver(rows[:, unknown], row_sums(rows[:, is_target]))
-    h[unknown] = solver.solve(np.ones(unknown.size))
-    return h, unknown, rows, solver
+    is_way = ~(is_target | may_miss)
+    solver = _solver_on(P, is_way) if is_way.any() else None
+
+    def sums(added: FloatArray, if_missed: float) -> FloatArray:
+        total = np.where(may_miss, if_missed, 0.0)
+        if solver is not None:
+            total[is_way] = finite(solver.solve(added[is_way]))
+        return total
+
+    return sums, is_way
+
+
+def _solver_on(P: sparse.csr_array, inside: BoolArray) -> Solver:
+    """Return a solver of x = c + P x on some states, with x = 0 outside of them."""
+    rows = P[inside]
+    return find_solver(rows[:, inside], row_sums(rows[:, ~inside]))
 
 
 def _possibilities(
@@ -237,14 +236,7 @@ def step_variances(rows: sparse.csr_array, states: IntArray, mean: FloatArray) -
 def find_diameter(mdp: OutcomeModel) -> float:
     """Return the diameter of an MDP, the largest of all least expected hitting times.
 
-    Parameters
-    ----------
-    mdp : TabularMDP
-
-    Returns
-    -------
-    float
-        Infinite if some state cannot be reached from another.
+    Infinite if some state cannot be reached from another.
 
     Raises
     ------

@@ -121,7 +121,6 @@ def finite_horizon_value(
 
     Parameters
     ----------
-    chain : MarkovChain
     n_steps : int
         n, the number of rewards.
     terminal : array_like, shape (S,), optional

@@ -53,9 +53,17 @@ class Limits:
         self.recurrent, self.transient = structure.recurrent, structure.transient
         self.label: IntArray = structure.class_label[self.recurrent]
         self.P_RR = keep_states(P, self.recurrent)
-        self.P_TT = keep_states(P, self.transient)
-        self.P_TR = P[self.transient][:, self.recurrent] if self.transient.size else P[:0]
         self.methods: dict[str, tuple[str, int]] = {}
+
+    @cached_property
+    def P_TT(self) -> sparse.csr_array:
+        """The transitions between transient states."""
+        return keep_states(self.P, self.transient)
+
+    @cached_property
+    def P_TR(self) -> sparse.csr_array:
+        """The transitions from transient to recurrent states."""
+        return self.P[self.transient][:, self.recurrent]
 
     @cached_property
     def ground(self) -> IntArray:
@@ -212,10 +220,7 @@ class Limits:
 
     @np.errstate(over="ignore", invalid="ignore")  # `finite` finds it
     def potential(
-        self,
-        values: FloatArray,
-        quantity: str = "potential",
-        durations: FloatArray | None = None,
+        self, values: FloatArray, quantity: str = "potential", durations: FloatArray | None = None
     ) -> FloatArray:
         """Return D values, where D = Σ_t (P^t - P*), a Cesàro sum, is the deviation matrix.
 
@@ -262,17 +267,12 @@ class Limits:
         U, G = self.ungrounded, self.ground
         if not U.size:
             return x, c[G] * (1.0 - discount)
-        solver, tau = self.recurrent_solver, np.ones(c.shape[0])
-        if durations is not None:
-            tau = durations[self.recurrent]
-            z = self._until_ground(solver, tau)
-        elif discount == 1.0:
-            z = self._time_to_ground
-        else:
+        tau = np.ones(c.shape[0]) if durations is None else durations[self.recurrent]
+        solver = self.recurrent_solver
+        if discount < 1.0:
             exit_rate = (1.0 - discount) + discount * self._to_ground
             solver = find_solver(discount * keep_states(self.P_RR, U), exit_rate)
-            z = self._until_ground(solver, tau)
-        u = self._until_ground(solver, c)
+        z, u = self._until_ground(solver, tau), self._until_ground(solver, c)
         returns = tau[G] + discount * (self._from_ground @ z)
         off = ((c[G] + discount * (self._from_ground @ u)).T / returns).T
         x[self.recurrent] = u - (off[self.label].T * z).T
@@ -284,11 +284,6 @@ class Limits:
         x = np.zeros_like(c)
         x[self.ungrounded] = solver.solve(c[self.ungrounded])
         return x
-
-    @cached_property
-    def _time_to_ground(self) -> FloatArray:
-        """Expected steps until a ground is entered."""
-        return self._until_ground(self.recurrent_solver, np.ones(self.recurrent.size))
 
     def left_potential(self, start: FloatArray) -> FloatArray:
         """Return start D, shape (S,): the y with y (I - P) = start (I - P*) and y P* = 0."""
@@ -328,22 +323,11 @@ class Limits:
 
 @dataclass(frozen=True)
 class SolverEntry:
-    """The method and the accuracy of one quantity.
+    """The method and the accuracy of one quantity, of so many states; 0 iterations if direct.
 
-    Parameters
-    ----------
-    quantity : str
-    n_states : int
-        Number of states in the system.
-    method : str
-        A method of `unichain_gym.linear`.
-    n_iterations : int
-        0 for direct methods.
-    residual : float
-        Largest residual of the equations relative to the largest entry of the solution.
-    error_bound : float
-        Bound of the sum of errors of a distribution, or of the largest error of the bias relative
-        to the largest bias, including rounding of rewards.
+    The residual is relative to the largest entry of the solution. The error bound is of the sum of
+    errors of a distribution, or of the largest error of the bias relative to the largest bias,
+    including rounding of rewards.
     """
 
     quantity: str

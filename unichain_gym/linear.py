@@ -157,12 +157,22 @@ def krylov(A: sparse.csr_array) -> Method:
     return Method(KRYLOV, solve)
 
 
-def find_method(P: sparse.csr_array) -> Callable[[sparse.csr_array], Method]:
-    """Return an uncertified method for systems in I - γP, chosen for matrices like P."""
+def find_method(P: sparse.csr_array) -> Callable[[sparse.csr_array, float, FloatArray], FloatArray]:
+    """Return an uncertified solver of x = c + γ P x, chosen for matrices like P; it changes P."""
     n = P.shape[0]
-    if n <= DENSE_STATES or _is_dense(P):
-        return lambda A: dense_lu(A.toarray())
-    return sparse_lu if _is_little(elimination_work(P), n) else krylov
+    is_dense = n <= DENSE_STATES or _is_dense(P)
+    make = sparse_lu if not is_dense and _is_little(elimination_work(P), n) else krylov
+    eye = sparse.eye_array(n, format="csr")
+
+    def solve(P: sparse.csr_array, discount: float, c: FloatArray) -> FloatArray:
+        P.data *= -discount
+        if not is_dense:
+            return make(eye + P).solve(c, False)[0]
+        A = P.toarray()
+        A.flat[:: n + 1] += 1.0
+        return dense_lu(A).solve(c, False)[0]
+
+    return solve
 
 
 class CertifiedSolver:
@@ -187,13 +197,13 @@ class CertifiedSolver:
             self._rate = exit_rate - A.sum(axis=1)
             np.fill_diagonal(A, self._rate)
             A /= self._rate[:, None]
-            n_terms = 2 * (np.full(n, n),)
+            n_terms = np.full(n, n), np.full(n, n)
         else:
             A = grounded_matrix(N, exit_rate)
             self._rate = A.diagonal()
             A = divide_rows(A, self._rate)
             n_terms = np.diff(A.indptr), np.bincount(A.indices, minlength=n)
-        self._matrix = A, A.T
+        self._matrix = A
         self._rounding = tuple(EPSILON * (1.0 + 0.5 * np.sqrt(k)) for k in n_terms)
         self._max_error = MAX_ERROR_AFFORDABLE if n <= AFFORDABLE_STATES else MAX_ERROR
         self._method = make(A)
@@ -240,12 +250,15 @@ class CertifiedSolver:
             return None
         x, n = self._method.solve(c, transposed)
         if self._bound(c, x, transposed) > self._max_error:
-            correction, m = self._method.solve(c - self._matrix[transposed] @ x, transposed)
+            correction, m = self._method.solve(c - self._as(transposed) @ x, transposed)
             x, n = x + correction, n + m
             if not self._bound(c, x, transposed) <= self._max_error:
                 return None
         self._n_iterations = n
         return x
+
+    def _as(self, transposed: bool) -> Any:
+        return self._matrix.T if transposed else self._matrix
 
     def _hand_over(self) -> Solver:
         if not self._successor:
@@ -259,7 +272,7 @@ class CertifiedSolver:
 
     def _bound(self, c: FloatArray, x: FloatArray, transposed: bool) -> float:
         """Bound the error by |c - A x| plus the rounding of this residual."""
-        A, size = self._matrix[transposed], np.abs(x)
+        A, size = self._as(transposed), np.abs(x)
         # |A| |x|, since the diagonal is 1 and the rest is not positive
         terms = np.abs(c) + 2.0 * size - A @ size
         residual = np.abs(c - A @ x)
@@ -278,7 +291,7 @@ class CertifiedSolver:
         if self._largest_time is None:
             c = 1.0 / self._rate
             z, self._n_iterations = self._method.solve(c, False)
-            product = self._matrix[False] @ z
+            product = self._matrix @ z
             rounding = self._rounding[False] * (c + 2.0 * z - product)
             delta = float(((c - product + rounding) * self._rate).max())
             is_proof = bool(np.isfinite(z).all()) and z.min() >= 0.0 and delta < 0.5

@@ -35,9 +35,8 @@ from unichain_gym.models import read_distribution, read_table
 from unichain_gym.optimal import Criterion, OptimalPolicy, find_optimal_policy, find_worst_policy
 from unichain_gym.outcomes import draw_thresholds, read_only
 from unichain_gym.policies import DeterministicPolicies, check_policy, draw_policy, induce
-from unichain_gym.restriction import reach, restrict_mdp
+from unichain_gym.restriction import reachable_mdp
 from unichain_gym.storage import ARRAYS, LABELS, OPTIONAL, read_archive, write_archive
-from unichain_gym.structure import outcome_graph
 from unichain_gym.summary import html_table
 from unichain_gym.toy_text import read_toy_text
 from unichain_gym.unichain import is_unichain
@@ -86,19 +85,6 @@ class TabularMDP:
     InvalidModelError
         If a shape, state, number, row sum or name is invalid, a state has no action, or a policy
         can stay for ever while no time passes. Methods raise it for invalid states and policies.
-
-    Attributes
-    ----------
-    n_states, n_actions, allowed_actions, expected_reward, expected_duration
-    state_classes, uniform_chain, outcome_thresholds
-
-    Methods
-    -------
-    from_arrays(P, R, initial), from_transitions(transitions, initial), from_gymnasium(env)
-    to_arrays(), save(path), load(path), plot()
-    induce(policy), check_policy(policy), policies(), random_policy(rng)
-    optimal_policy(criterion), optimal_policy(horizon=n), worst_policy(criterion)
-    reachable(from_), is_unichain(), diameter()
 
     Examples
     --------
@@ -213,6 +199,7 @@ class TabularMDP:
     induce = induce
     to_arrays = dense_arrays
     worst_policy = find_worst_policy
+    reachable = reachable_mdp
     diameter = find_diameter
     plot = draw_mdp
 
@@ -266,24 +253,6 @@ class TabularMDP:
                 + "".join(f", {name}={value!r}" for name, value in options.items())
             )
         return find_horizon_policy(self, horizon, terminal, discount)
-
-    def reachable(self, from_: ArrayLike | None = None) -> TabularMDP:
-        """Return the MDP restricted to the states that some policy can reach.
-
-        Parameters
-        ----------
-        from_ : states, optional
-            The new initial distribution is uniform over these states, by number, name or mask. By
-            default the MDP keeps its own.
-
-        Returns
-        -------
-        TabularMDP
-            Its `state_names` are the names or numbers of the states in this MDP.
-        """
-        graph = outcome_graph(self.next_state, self.probability > 0.0)
-        states, start = reach(graph, self.initial_distribution, from_, self.state_names)
-        return restrict_mdp(self, states, start)
 
     @classmethod
     def _of(cls, outcomes: Outcomes, start: FloatArray, *labels_and_drop_below: Any) -> TabularMDP:
@@ -430,13 +399,7 @@ class TabularMDP:
         return cls(**read_archive(path), drop_below=0.0)
 
     def policies(self) -> DeterministicPolicies:
-        """Return all deterministic policies in lexicographic order.
-
-        Returns
-        -------
-        DeterministicPolicies
-            A lazy sequence of (S,) arrays.
-        """
+        """Return all deterministic policies in lexicographic order, computed on demand."""
         return DeterministicPolicies(self.allowed_actions)
 
     def is_unichain(self) -> bool | None:

@@ -184,7 +184,6 @@ def find_optimal_policy(
 
     Parameters
     ----------
-    mdp : TabularMDP
     criterion : {"gain", "bias", "blackwell", "discounted"}
         With durations only "gain", the reward per unit of time.
     discount : float, optional
@@ -262,25 +261,16 @@ def find_optimal_policy(
 
 
 def find_worst_policy(
-    mdp: OutcomeModel,
-    criterion: Criterion = "gain",
-    discount: float | None = None,
-    *,
-    tie_tolerance: float | Literal["rounding"] = "rounding",
-    precision: Precision = "auto",
+    mdp: OutcomeModel, criterion: Criterion = "gain", discount: float | None = None, **options: Any
 ) -> OptimalPolicy:
     """Find a policy that is worst in every state: optimal for the rewards with opposite signs.
 
+    Gain, bias and chain of the result use the original rewards.
+
     Parameters
     ----------
-    mdp, criterion, discount, tie_tolerance, precision
+    criterion, discount, **options
         As for the optimal policy, with the same errors.
-
-    Returns
-    -------
-    OptimalPolicy
-        Its gain, bias and chain use the original rewards.
     """
     opposite = replace(mdp, reward=-mdp.reward)
-    options: Any = {"tie_tolerance": tie_tolerance, "precision": precision}
     return replace(find_optimal_policy(opposite, criterion, discount, **options), mdp=mdp)

@@ -54,6 +54,12 @@ class Pairs:
         return self.Q.data.reshape(-1, S) if self.Q.nnz == self.state.size * S else self.Q
 
     @cached_property
+    def is_regular(self) -> bool:
+        """Whether all states have equally many actions."""
+        n_actions = np.diff(self.first, append=self.state.size)
+        return bool((n_actions == n_actions[0]).all())
+
+    @cached_property
     def source(self) -> IntArray:
         """The state from which each entry of Q leads."""
         return np.repeat(self.state, np.diff(self.Q.indptr))
@@ -111,6 +117,9 @@ class Pairs:
 
     def leaders(self, score: FloatArray) -> IntArray:
         """Return the first row of the largest score in each state."""
+        if self.is_regular:  # many times as fast
+            best = score.reshape(self.first.size, -1).argmax(axis=1)
+            return np.asarray(self.first + best)
         top = np.maximum.reduceat(score, self.first)
         rows = np.flatnonzero(score == top[self.state])
         leader = self.first.copy()

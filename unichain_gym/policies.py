@@ -111,7 +111,6 @@ def draw_policy(
 
     Parameters
     ----------
-    mdp : TabularMDP
     rng : numpy.random.Generator or int
         A generator, or a seed for one.
     deterministic : bool
@@ -141,7 +140,6 @@ def check_policy(mdp: OutcomeModel, policy: ArrayLike | OptimalPolicy) -> FloatA
 
     Parameters
     ----------
-    mdp : TabularMDP
     policy : array_like, shape (S,) of int or (S, A) of float, or OptimalPolicy
         An action, by number or name, or a distribution over actions for each state. Rounding
         errors are dropped as in transitions.
@@ -219,16 +217,12 @@ def _distributions(policy: NDArray[Any]) -> FloatArray:
 def induce(mdp: OutcomeModel, policy: ArrayLike | OptimalPolicy) -> MarkovChain:
     """Return the Markov chain that a stationary policy of an MDP induces.
 
+    P(s, s') = Σ_a π(a|s) p(s'|s, a) and r(s) = Σ_a π(a|s) r(s, a); durations likewise.
+
     Parameters
     ----------
-    mdp : TabularMDP
     policy : array_like, shape (S,) of int or (S, A) of float, or OptimalPolicy
         As `check_policy` reads it.
-
-    Returns
-    -------
-    MarkovChain
-        With P(s, s') = Σ_a π(a|s) p(s'|s, a) and r(s) = Σ_a π(a|s) r(s, a); durations likewise.
     """
     pi = read_only(check_policy(mdp, policy))
     S = mdp.n_states

@@ -53,7 +53,6 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import sparse
 
 from unichain_gym.arrays import BoolArray, FloatArray, IntArray
 from unichain_gym.elimination import ObjectFactors, finite
@@ -209,13 +208,17 @@ class Equations:
             epsilon += np.abs(a) * self.own.duration_error
         if not self.ground.size:
             return Term(w, rest, SAFETY * self._solver.solve(epsilon), a, zeros, has_reward)
-        of_class = self._averages(epsilon, self._inside(epsilon), clock)
+        inside = self._inside(epsilon)
+        of_class = self._averages(epsilon, inside, clock)
         eta = np.zeros(f.size)
         recurrent = self.label >= 0
         eta[recurrent] = of_class[self.label[recurrent]]
         if not recurrent.all():
             eta[~recurrent] = of_class.max()
-        error = SAFETY * self._inside(epsilon + eta * tau)
+        if self.is_unichain:  # eta is constant
+            error = SAFETY * (inside + eta * clock[1])
+        else:
+            error = SAFETY * self._inside(epsilon + eta * tau)
         a = a + more_a
         a_error = SAFETY * eta + EPSILON * np.abs(a)
         if not self.is_unichain:
@@ -384,21 +387,20 @@ def rough_policy(pairs: Pairs, discount: float | None) -> tuple[IntArray, int]:
     v, first_range = np.zeros(pairs.first.size), 0.0
     for _ in range(SWEEPS):
         score = r + discount * (Q @ v)
-        update = np.maximum.reduceat(score, pairs.first)
+        rows = pairs.leaders(score)
+        update = score[rows]
         change = np.ptp(update - v)
         v = update - update[0]
         first_range = first_range or change
         if change <= SETTLED * first_range:
-            return pairs.leaders(score), 0
-    rows = pairs.leaders(score)
-    eye = sparse.eye_array(rows.size, format="csr")
-    method = find_method(pairs.Q[rows])
+            return rows, 0
+    solve = find_method(pairs.Q[rows])
     for n_iterations in range(1, MAX_ROUGH + 1):  # noqa: B007  (the last one is returned)
-        excess = r[rows] - r[rows].mean()
-        v, _ = method(eye - discount * pairs.Q[rows]).solve(excess, False)
+        v = solve(pairs.Q[rows], discount, r[rows] - r[rows].mean())
         score = r + discount * (Q @ v)
-        better = np.maximum.reduceat(score, pairs.first) > score[rows] + 1e-12 * np.abs(v).max()
+        best = pairs.leaders(score)
+        better = score[best] > score[rows] + 1e-12 * np.abs(v).max()
         if not better.any():
             break
-        rows = np.where(better, pairs.leaders(score), rows)
+        rows = np.where(better, best, rows)
     return rows, n_iterations

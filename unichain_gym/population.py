@@ -96,23 +96,7 @@ def simulate_counts(
     >>> counts.transition_counts.sum(axis=1).tolist() == [10**7] * 501
     True
     """
-    return simulate_replicates(chain, n_trials, t_max, rng, n_replicates=1)[0]
-
-
-def simulate_replicates(
-    chain: MarkovChain,
-    n_trials: int,
-    t_max: int,
-    rng: np.random.Generator | int,
-    *,
-    n_replicates: int,
-) -> list[TransitionCounts]:
-    """Simulate independent populations of ``n_trials`` trials in one pass over time.
-
-    Returns ``n_replicates`` results of `simulate_counts`, with its other arguments.
-    """
     require_integers(InvalidArgumentError, low=0, t_max=t_max)
-    require_integers(InvalidArgumentError, low=1, n_replicates=n_replicates)
     require_integers(InvalidArgumentError, n_trials=n_trials)
     if not 1 <= n_trials <= MAX_TRIALS:
         raise InvalidArgumentError(f"n_trials must be from 1 to {MAX_TRIALS}; got {n_trials}")
@@ -124,43 +108,31 @@ def simulate_replicates(
     K = next_state.shape[1]
 
     order = np.argsort(chain.initial_distribution, kind="stable")
-    start = as_categories(chain.initial_distribution[order])
-    first = np.empty((n_replicates, S), dtype=np.int64)
-    first[:, order] = rng.multinomial(n_trials, start, size=n_replicates)
-
-    # Entry replicate · S + state of `population` is the number of trials there, and entry
-    # (replicate · S + state) · K + k of `arrival` is where outcome k of that state leads.
-    population: IntArray = first.ravel()
-    arrival = (np.arange(n_replicates)[:, None, None] * S + next_state).ravel()
-    outcomes: list[IntArray] = []
+    population: IntArray = np.empty(S, dtype=np.int64)
+    population[order] = rng.multinomial(n_trials, as_categories(chain.initial_distribution[order]))
+    outcomes: list[IntArray] = []  # outcome k of a state has number state · K + k
     counts: list[IntArray] = []
     for _ in range(T):
         occupied = np.flatnonzero(population)
-        drawn = rng.multinomial(population[occupied], probability[occupied % S])
+        drawn = rng.multinomial(population[occupied], probability[occupied])
         place, k = np.nonzero(drawn)
         outcomes.append(occupied[place] * K + k)
         counts.append(drawn[place, k])
-        arrivals = np.bincount(arrival[outcomes[-1]], counts[-1], minlength=population.size)
+        arrivals = np.bincount(next_state.flat[outcomes[-1]], counts[-1], minlength=S)
         population = arrivals.astype(np.int64)
 
     count, timestep = np.concatenate(counts), np.repeat(np.arange(T), [x.size for x in outcomes])
-    replicate, outcome = np.divmod(np.concatenate(outcomes), S * K)
-    state, row = outcome // K, replicate * T + timestep
+    outcome = np.concatenate(outcomes)
+    state = outcome // K
     pair = state * S + next_state.ravel()[outcome]
-    shape = n_replicates * T, S
-    sums: list[Any] = [_sum_entries(row, pair, count, (shape[0], S * S))]
+    sums: list[Any] = [_sum_entries(timestep, pair, count, (T, S * S))]
     for values in (reward, durations):
         paid = None if values is None else count * values.ravel()[outcome]
-        sums.append(None if paid is None else _sum_entries(row, state, paid, shape))
-    parts: list[Any] = [
-        [None if x is None else x[i : i + T] for x in sums] for i in range(0, n_replicates * T, T)
-    ]
-    return [TransitionCounts(S, n_trials, *part) for part in parts]
+        sums.append(None if paid is None else _sum_entries(timestep, state, paid, (T, S)))
+    return TransitionCounts(S, n_trials, *sums)
 
 
-def outcomes_of(
-    chain: MarkovChain,
-) -> tuple[IntArray, FloatArray, FloatArray, FloatArray | None]:
+def outcomes_of(chain: MarkovChain) -> tuple[IntArray, FloatArray, FloatArray, FloatArray | None]:
     """Return next state, probability, reward and duration, each (S, K), of a chain's outcomes.
 
     Outcomes of different actions merge if they differ only in probability. The outcomes of a state

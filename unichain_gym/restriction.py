@@ -9,18 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 
 from unichain_gym.arrays import FloatArray, IntArray
-from unichain_gym.interface import OutcomeModel
+from unichain_gym.interface import OutcomeModel, RewardProcess
 from unichain_gym.labels import read_states
-from unichain_gym.structure import search_breadth_first
-
-Model = TypeVar("Model", bound=OutcomeModel)
+from unichain_gym.structure import outcome_graph, search_breadth_first
 
 
 def reach(
@@ -43,12 +40,47 @@ def reach(
     return np.flatnonzero(depth >= 0), start
 
 
+def reachable_chain(chain: RewardProcess, from_: ArrayLike | None = None) -> RewardProcess:
+    """Return the chain on the states that a start can reach; see `TabularMDP.reachable`.
+
+    Its `mdp` has the same states; actions that lead out of them are removed.
+    """
+    P, mdp = chain.transition_matrix, chain.mdp
+    states, start = reach(P, chain.initial_distribution, from_, chain.state_names)
+    arrays = {"policy": chain.policy, "durations": chain.durations}
+    return type(chain)(
+        P[states][:, states],
+        chain.reward[states],
+        start[states],
+        mdp=None if mdp is None else restrict_mdp(mdp, states, start),
+        state_names=pick(chain.state_names, states),
+        drop_below=0.0,
+        **{k: None if array is None else array[states] for k, array in arrays.items()},
+    )
+
+
+def reachable_mdp(mdp: OutcomeModel, from_: ArrayLike | None = None) -> OutcomeModel:
+    """Return the MDP restricted to the states that some policy can reach.
+
+    Its `state_names` are the names or numbers of the states in this MDP.
+
+    Parameters
+    ----------
+    from_ : states, optional
+        The new initial distribution is uniform over these states, by number, name or mask. By
+        default the MDP keeps its own.
+    """
+    graph = outcome_graph(mdp.next_state, mdp.probability > 0.0)
+    states, start = reach(graph, mdp.initial_distribution, from_, mdp.state_names)
+    return restrict_mdp(mdp, states, start)
+
+
 def pick(names: Sequence[str | int], states: IntArray) -> tuple[str | int, ...]:
     """Return the names of some states."""
     return tuple(names[state] for state in states.tolist())
 
 
-def restrict_mdp(mdp: Model, states: IntArray, start: FloatArray) -> Model:
+def restrict_mdp(mdp: OutcomeModel, states: IntArray, start: FloatArray) -> OutcomeModel:
     """Return an MDP of some of the states, without the actions that may lead out of them.
 
     ``states`` (n,) are sorted, and each has an action that stays among them; ``start`` (S,) is the

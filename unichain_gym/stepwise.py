@@ -24,7 +24,6 @@ from unichain_gym.errors import (
     PeriodicChainError,
 )
 from unichain_gym.interface import RewardProcess
-from unichain_gym.limits import Limits
 from unichain_gym.outcomes import (
     MAX_DENSE_STATES,
     check_choice,
@@ -72,7 +71,6 @@ def stepwise_distributions(chain: RewardProcess, t_max: int, tol: float = 1e-12)
 
     Parameters
     ----------
-    chain : MarkovChain
     t_max : int
         The last timestep.
     tol : float
@@ -142,13 +140,13 @@ class Scaled(NamedTuple):
         """Return the product."""
         return Scaled.of(self.matrix @ other.matrix, self.exponent + other.exponent)
 
-    def is_within(self, size: Callable[[FloatArray], float], tol: float) -> bool:
+    def is_within(self, size: Callable[[FloatArray], Any], tol: float) -> bool:
         """Whether a size, such as a norm, is at most tol."""
         mantissa, exponent = math.frexp(tol)
         distance = exponent - self.exponent
         if abs(distance) > 1_000:
             return distance > 0 or not self.matrix.any()
-        return size(self.matrix) <= math.ldexp(mantissa, distance)
+        return bool(size(self.matrix) <= math.ldexp(mantissa, distance))
 
 
 def first_time(
@@ -237,16 +235,34 @@ def _double(
 
 
 def mixing_time(
-    limits: Limits, initial: FloatArray, start: MixingStart, tol: float, averaged: bool
+    chain: RewardProcess,
+    tol: float = 1e-10,
+    start: MixingStart = "initial",
+    *,
+    averaged: bool = False,
 ) -> int:
-    """Return the first t at which p^t, or the average of p^0 … p^t, is within tol of p*.
+    """Return the first t at which the total variation ½ ‖p^t - p*‖₁ is at most tol.
 
-    ``initial`` is p^0, (S,). The rest is as in `MarkovChain.mixing_time`, which lists the errors.
+    Parameters
+    ----------
+    tol : float
+        At least 3.6e-15, since rounding of p* hides smaller distances; any if `averaged`.
+    start : {"initial", "worst"}
+        Start from the initial distribution, or from the slowest state.
+    averaged : bool
+        Use the average of p^0 … p^t, which converges for periodic chains too, as 1/t.
+
+    Raises
+    ------
+    PeriodicChainError, InvalidArgumentError
+        If p^t has no limit; if the start is unknown or the tolerance too small.
     """
+    limits, initial = chain._limits, chain.initial_distribution
     check_tolerance(tol)
     check_choice("start", start, get_args(MixingStart))
     is_worst = start == "worst"
     if is_worst:
+        chain._require_unichain("a worst-case mixing time", "start='initial'")
         require_dense("mixing_time(start='worst')", limits.n_states)
     seen = np.arange(limits.n_states) if is_worst else reach(limits.P, initial)[0]
     classes = limits.structure.classes_among(seen)
@@ -345,19 +361,20 @@ def check_tolerance(tol: float) -> None:
         raise InvalidArgumentError(f"tol must be positive; got {tol!r}")
 
 
-def frobenius(M: FloatArray) -> float:
-    """Return the root of the sum of all squares."""
-    return float(np.linalg.norm(M))
+def max_absorption_time(chain: RewardProcess, tol: float = 1e-8) -> int:
+    """Return the first t with ‖P_TT^t‖_F ≤ tol, the paper's definition; 0 if T is empty.
 
+    Parameters
+    ----------
+    tol : float
 
-def max_absorption_time(P_TT: sparse.csr_array, tol: float) -> int:
-    """Return the first t with ‖P_TT^t‖_F ≤ tol.
-
-    The Frobenius norm may rise before it falls, so bisection fails. But the survival probabilities
-    a_t = P_TT^t 1 never rise, and ‖a_t‖₂/√n ≤ ‖P_TT^t‖_F. So the scan starts at the first t with
-    ‖a_t‖₂ ≤ √n tol. For small matrices it takes many timesteps at once.
+    Raises
+    ------
+    ModelTooLargeError
+        For more than 5,000 transient states: use `mean_absorption_time`.
     """
     check_tolerance(tol)
+    P_TT = chain._limits.P_TT
     n = P_TT.shape[0]
     if n == 0:
         return 0
@@ -366,19 +383,22 @@ def max_absorption_time(P_TT: sparse.csr_array, tol: float) -> int:
             f"max_absorption_time needs dense powers over {n} transient states "
             f"({n * n * 8 / 1e9:.1f} GB each); use mean_absorption_time"
         )
+    # The Frobenius norm may rise before it falls, so bisection fails. But the survival
+    # probabilities a_t = P_TT^t 1 never rise, and ‖a_t‖₂/√n ≤ ‖P_TT^t‖_F. So the scan starts at
+    # the first t with ‖a_t‖₂ ≤ √n tol. For small matrices it takes many timesteps at once.
     root = math.sqrt(n)
     backward = sparse.csr_array(P_TT.T)
-    t = first_time(backward, np.ones((1, n)), lambda a: frobenius(a) / root, tol)
+    t = first_time(backward, np.ones((1, n)), lambda a: float(np.linalg.norm(a)) / root, tol)
     power, step = Scaled.of(np.eye(n)), Scaled.of(P_TT.toarray())
     for bit in f"{t:b}":
         power = power.times(power)
         if bit == "1":
             power = power.times(step)
     if n > DOUBLING_STATES:
-        while not power.is_within(frobenius, tol):
+        while not power.is_within(np.linalg.norm, tol):
             power, t = Scaled.of(power.matrix @ P_TT, power.exponent), t + 1
         return t
-    if power.is_within(frobenius, tol):
+    if power.is_within(np.linalg.norm, tol):
         return t
     ahead = np.empty((max(1, 2**20 // n**2), n, n))  # P, P^2, …, by doubling
     ahead[0], k = P_TT.toarray(), 1

@@ -139,7 +139,8 @@ def attach_streams(
     """Put streams of transient states in front of a core.
 
     In a transient state, action a advances by one with probability ``advance_probs[a]`` and
-    stays otherwise; either way it pays ``stream_rewards[a]``, and takes the time 1.
+    stays otherwise; either way it pays ``stream_rewards[a]``, and takes the time 1. The MDP has
+    sum(length) + core.n_states states, and starts uniformly in a transient one.
 
     Parameters
     ----------
@@ -155,11 +156,6 @@ def attach_streams(
     entry_state : int or sequence of n_streams int
         The core's state that each stream enters.
     name : str, optional
-
-    Returns
-    -------
-    TabularMDP
-        With sum(length) + core.n_states states; it starts uniformly in a transient one.
 
     Raises
     ------

@@ -6,7 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
+import numpy as np
+
 from unichain_gym.arrays import FloatArray, IntArray
+from unichain_gym.interface import RewardProcess
+from unichain_gym.structure import group_sums
 
 _SHOWN = 20
 
@@ -24,6 +28,8 @@ class Classification:
     period, gain, probability : ndarray, shape (n_classes,)
         Of each class: its period, its gain, and the probability of ending in it from the
         initial distribution.
+    state_names : sequence, optional
+        For the table.
 
     Examples
     --------
@@ -39,6 +45,7 @@ class Classification:
     period: IntArray
     gain: FloatArray
     probability: FloatArray
+    state_names: Sequence[str | int] | None = None
 
     def __str__(self) -> str:
         return format_table(self._rows())
@@ -51,22 +58,39 @@ class Classification:
         rows = [("class", "states", "period", "gain", "reached with", "which")]
         for k, states in enumerate(self.classes[:_SHOWN]):
             figures = (f"{self.period[k]}", f"{self.gain[k]:.6g}", f"{self.probability[k]:.4g}")
-            rows.append((f"{k}", f"{states.size}", *figures, abbreviate(states)))
+            rows.append((f"{k}", f"{states.size}", *figures, abbreviate(states, self.state_names)))
         if len(self.classes) > _SHOWN:
             rows.append(("…", "", "", "", "", f"{len(self.classes) - _SHOWN} more classes"))
         if self.transient.size:
-            n = f"{self.transient.size}"
-            rows.append(("transient", n, "", "", "", abbreviate(self.transient)))
+            n, which = f"{self.transient.size}", abbreviate(self.transient, self.state_names)
+            rows.append(("transient", n, "", "", "", which))
         return rows
 
 
-def explain_classes(classes: list[IntArray], entered: IntArray, what: str, instead: str) -> str:
+def classify(chain: RewardProcess) -> Classification:
+    """Return a summary of classes, periods and gains that prints as a table."""
+    recurrent, p = chain.recurrent_states, chain.stationary_distribution
+    label, n_classes = chain._structure.class_label[recurrent], chain._structure.n_classes
+    gain = chain._limits.class_rate(chain.reward, chain.durations)
+    probability = group_sums(label, p[recurrent], n_classes)
+    states = chain.recurrent_classes, chain.transient_states
+    return Classification(*states, chain.class_periods, gain, probability, chain.state_names)
+
+
+def explain_classes(
+    classes: list[IntArray],
+    entered: IntArray,
+    names: Sequence[str | int],
+    what: str,
+    instead: str,
+) -> str:
     """Explain why a chain with several classes has no single value of a quantity."""
-    shown = ", ".join(f"{{{abbreviate(states)}}}" for states in classes[:5])
+    shown = ", ".join(f"{{{abbreviate(states, names)}}}" for states in classes[:5])
     hint = ""
     if entered.size == 1:
+        only = abbreviate(classes[entered[0]], names)
         hint = (
-            f". The initial distribution reaches only {{{abbreviate(classes[entered[0]])}}}: "
+            f". The initial distribution reaches only {{{only}}}: "
             "chain.reachable(), without the states that it cannot reach, has one"
         )
     return (
@@ -75,11 +99,11 @@ def explain_classes(classes: list[IntArray], entered: IntArray, what: str, inste
     )
 
 
-def abbreviate(states: IntArray) -> str:
-    """Write a list of states, its middle left out if it is long."""
-    if states.size <= 8:
-        return ", ".join(str(s) for s in states)
-    return f"{', '.join(str(s) for s in states[:5])}, …, {states[-1]}"
+def abbreviate(states: IntArray, names: Sequence[str | int] | None = None) -> str:
+    """Write a list of states, by names if there are any, its middle left out if it is long."""
+    shown = states if states.size <= 8 else np.append(states[:5], states[-1])
+    written = [str(s if names is None else names[s]) for s in shown.tolist()]
+    return ", ".join(written if states.size <= 8 else [*written[:5], "…", written[5]])
 
 
 def format_table(rows: Sequence[Sequence[str]]) -> str:

@@ -2,9 +2,9 @@
 
 An outcome of a state is an action, a next state and a reward at once. All paths of k steps from
 each state are tabulated, and bisection of their cumulative probabilities draws one of them: one
-draw for k steps. k is as large as the cost of the tables allows. If the chain has more outcomes
-than the path has steps, k is 1 and a state is tabulated at its first visit, so that work and memory
-depend on visited states only. (For many paths at once see `unichain_gym.population`.)
+draw for k steps. k is as large as the cost of the tables allows, and 1 if the chain has more
+outcomes than the path has steps. If it has many more, a state is tabulated at its first visit, so
+that work and memory depend on visited states only. (For many paths see `unichain_gym.population`.)
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ MOST_STEPS = 10  # of a draw
 MOST_PATHS = 10_000  # in the tables, which must fit into the cache
 _SHOWN = 10  # steps, in a notebook
 PATH_COST = 0.4  # of tabulating a path, in draws
+FEW_VISITS = 50  # outcomes for each step, above which most states are not visited
 
 # For one state: thresholds of its paths, and the number of its first path.
 Table = tuple[list[float], int]
@@ -47,6 +48,8 @@ class Trajectory:
         The observed reward of each step, or without actions the ``reward`` of its state.
     durations : ndarray of float, shape (n,), or None
         The time of each step, likewise; None if every step takes 1.
+    state_names, action_names : sequence, optional
+        For the table of a notebook.
 
     Examples
     --------
@@ -62,18 +65,24 @@ class Trajectory:
     actions: IntArray | None
     rewards: FloatArray
     durations: FloatArray | None = None
+    state_names: Sequence[str | int] | None = None
+    action_names: Sequence[str | int] | None = None
 
     def __repr__(self) -> str:
         return f"Trajectory(n_steps={self.rewards.size})"
 
     def _repr_html_(self) -> str:
         """Return the first steps for notebooks."""
-        n, actions = self.rewards.size, self.actions
+        n, actions, names = self.rewards.size, self.actions, self.action_names
+        states = [
+            s if self.state_names is None else self.state_names[s]
+            for s in self.states[: _SHOWN + 1].tolist()
+        ]
         rows: list[Sequence[str]] = [("step", "state", "action", "reward", "next state")]
         for t in range(min(_SHOWN, n)):
-            taken = "" if actions is None else f"{actions[t]}"
-            after = f"{self.states[t + 1]}"
-            rows.append((f"{t}", f"{self.states[t]}", taken, f"{self.rewards[t]:.6g}", after))
+            taken = "" if actions is None else f"{names[actions[t]] if names else actions[t]}"
+            paid = f"{self.rewards[t]:.6g}"
+            rows.append((f"{t}", f"{states[t]}", taken, paid, f"{states[t + 1]}"))
         if n > _SHOWN:
             rows.append(("…", "", "", "", f"{n - _SHOWN} more steps"))
         return html_table(f"Trajectory, {n} steps: states, actions, rewards", rows)
@@ -87,7 +96,6 @@ def simulate(chain: RewardProcess, n_steps: int, seed: int | np.random.Generator
 
     Parameters
     ----------
-    chain : MarkovChain
     n_steps : int
         Number of transitions.
     seed : int or numpy.random.Generator
@@ -105,22 +113,24 @@ def simulate(chain: RewardProcess, n_steps: int, seed: int | np.random.Generator
     start = int(np.searchsorted(thresholds, rng.random(), side="right"))
     mdp, n = chain.mdp, chain.n_states
     size = chain.transition_matrix.data.size if mdp is None else mdp.probability.size
-    if size > n_steps:
+    if size > FEW_VISITS * n_steps:
         visited = _VisitedTables(chain)
         drawn = _draw(visited, visited.after, start, n_steps, rng)
         after, outcome = np.array([visited.after, visited.number], dtype=np.int64)[:, drawn]
     else:
-        tables, paths = _tabulate(*list_outcomes(chain, 0, n), n_steps)
+        n_tabulated = n_steps if size <= n_steps else 0
+        tables, paths = _tabulate(*list_outcomes(chain, 0, n), n_tabulated)
         drawn = _draw(tables, paths[0, :, -1].tolist(), start, -(-n_steps // paths.shape[2]), rng)
-        after, outcome = paths[:, drawn].reshape(2, -1)[:, :n_steps]
+        after, outcome = paths.take(drawn, axis=1).reshape(2, -1)[:, :n_steps]
     states = np.concatenate(([start], after))
     if mdp is None or chain.policy is None:
         times = None if chain.durations is None else chain.durations[states[:-1]]
-        return Trajectory(states, None, chain.reward[states[:-1]], times)
+        return Trajectory(states, None, chain.reward[states[:-1]], times, chain.state_names)
     action, k = np.divmod(outcome, mdp.next_state.shape[2])
     taken = states[:-1], action, k
     times = None if mdp.durations is None else mdp.durations[taken]
-    return Trajectory(states, action, mdp.reward[taken], times)
+    names = chain.state_names, mdp.action_names
+    return Trajectory(states, action, mdp.reward[taken], times, *names)
 
 
 def list_outcomes(chain: RewardProcess, first: int, stop: int) -> Outcomes:

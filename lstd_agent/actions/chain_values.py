@@ -45,6 +45,21 @@ _MOST_STATES, _DIRECTIONS = 500, 400
 _CHUNK_SIZE = 2**21
 
 
+def one_step_ahead(
+    counts: ActionCounts, P: sparse.csr_array, v: FloatArray, share: FloatArray, gain: float
+) -> FloatArray:
+    """Return q = r - g τ + P v, shape (S, A), by values v (S,), 0 where unknown.
+
+    ``share`` (S,) is the part of each value that is known. q is NaN where the action was never
+    taken or is not determined.
+    """
+    n = counts.n_samples
+    told, known = P @ (share > 0.0).astype(np.float64), (P @ share).reshape(n.shape)
+    mean = (P @ v / np.where(told > 0.0, told, 1.0)).reshape(n.shape)
+    q = counts.mean_rewards - gain * counts.mean_durations + mean
+    return np.where((n > 0) & (known >= 1.0 - OPEN), q, np.nan)
+
+
 class PolicyChain:
     """The chain of a policy (S, A), by counts of any behaviour: frequencies, some unknown.
 
@@ -53,20 +68,17 @@ class PolicyChain:
     """
 
     def __init__(self, counts: ActionCounts, policy: FloatArray) -> None:
-        self.counts = counts
-        self.P, self.mean_rewards = counts.transition_matrix, counts.mean_rewards
-        self.mean_durations = counts.mean_durations
-        self.n_samples = np.asarray(counts.n_samples, dtype=np.float64)
+        self.counts, self.n_samples, self.P = counts, counts.n_samples, counts.transition_matrix
         self.policy = policy = np.where(self.n_samples > 0, policy, 0.0)
         S, A = policy.shape
         state, action = np.nonzero(policy)
-        taken = policy[state, action]
-        by_state = sparse.csr_array((taken, (state, state * A + action)), shape=(S, S * A))
+        place = state, state * A + action
+        by_state = sparse.csr_array((policy[state, action], place), shape=(S, S * A))
         self.matrix = sparse.csr_array(by_state @ self.P)
         mass = policy.sum(axis=1)
         self.rewards, self.durations = (
             (policy * each).sum(axis=1) / np.where(mass > 0.0, mass, 1.0)
-            for each in (self.mean_rewards, self.mean_durations)
+            for each in (counts.mean_rewards, counts.mean_durations)
         )
 
     def main_state(self, starts: IntArray | None = None) -> int:
@@ -105,8 +117,7 @@ class ActionValues:
         total = row[others].sum() + row[main]
         if gain is None and total <= 0.0:
             raise InvalidInputError(
-                f"no transitions were seen that lead from state {main} and back to it: "
-                "the gain is not determined"
+                f"no transitions lead from state {main} back to it: the gain is not determined"
             )
         self._back = row[others] / total if total > 0.0 else row[others]
         self._length = float(1.0 + self._back @ self._until.of(np.ones(len(others))))
@@ -130,14 +141,6 @@ class ActionValues:
         return found
 
     @cached_property
-    def _ahead(self) -> sparse.csr_array:
-        """Frequencies of next states (S A, S), without states that have no value."""
-        known = (self._open_share < 1.0).astype(np.float64)
-        told = self._chain.P @ known
-        weights = sparse.diags_array(1.0 / np.where(told > 0.0, told, 1.0))
-        return sparse.csr_array(weights @ self._chain.P @ sparse.diags_array(known))
-
-    @cached_property
     def values(self) -> FloatArray:
         """State values (S,), NaN where they are not determined."""
         found = np.where(self._open_share > OPEN, np.nan, self._v)
@@ -150,25 +153,16 @@ class ActionValues:
         return float(_ROUNDING * (np.nanmax(np.abs(self.values), initial=0.0) + abs(self.gain)))
 
     @cached_property
-    def determined_shares(self) -> FloatArray:
-        """The part (S, A) of each action value that is determined, from 0 to 1."""
-        seen = self._chain.n_samples > 0
-        return np.where(seen, 1.0 - (self._chain.P @ self._open_share).reshape(seen.shape), 0.0)
-
-    @cached_property
     def action_values(self) -> FloatArray:
         """Action values (S, A), NaN where the action was never taken or q is not determined."""
-        rewards = self._chain.mean_rewards
-        above = rewards - self.gain * self._chain.mean_durations
-        q = above + (self._ahead @ self._v).reshape(rewards.shape)
-        return np.where(self.determined_shares >= 1.0 - OPEN, q, np.nan)
+        counts, P, share = self._chain.counts, self._chain.P, 1.0 - self._open_share
+        return one_step_ahead(counts, P, self._v, share, self.gain)
 
     @cached_property
     def standard_errors(self) -> FloatArray:
         """Standard errors (S, A) of the means of r - g τ + v(s'), with v taken as exact."""
-        n = self._chain.n_samples
-        variances = self._chain.counts.variances(self._v, self.gain)
-        return np.sqrt(variances / np.where(n > 0, n, np.nan))
+        counts, n = self._chain.counts, self._chain.n_samples
+        return np.sqrt(counts.variances(self._v, self.gain) / np.where(n > 0, n, np.nan))
 
     def better_than(self, actions: IntArray, n_errors: float) -> IntArray:
         """Return better actions than the given ones (S,), by `standard_errors`.
@@ -182,9 +176,10 @@ class ActionValues:
             return np.hypot(errors[state, action], errors[state, taken[state]])
 
         better = better_actions(self.action_values, actions, n_errors, error, self.rounding)
-        share = self.determined_shares
+        P, seen = self._chain.P, self._chain.n_samples > 0
+        share = np.where(seen, (P @ (1.0 - self._open_share)).reshape(seen.shape), 0.0)
         stuck = (actions != UNKNOWN) & np.isnan(self.values)
-        stuck &= self._chain.n_samples[every, taken] > 0
+        stuck &= seen[every, taken]
         leads = stuck & (share.max(axis=1) > share[every, taken] + _ROUNDING)
         better[leads] = np.argmax(share[leads], axis=1)
         return better
@@ -195,7 +190,9 @@ class ActionValues:
         They include errors of successors' values, exactly to first order. For more than some
         hundred states they are a mean over random directions of the noise.
         """
-        S, A = self._chain.policy.shape
+        P, (S, A) = self._chain.P, self._chain.policy.shape
+        told = P @ (self._open_share < 1.0).astype(np.float64)
+        told[told == 0.0] = 1.0
         every, own = np.arange(S), np.nan_to_num(self.standard_errors)
         noise = np.sqrt((self._chain.policy**2 * own**2).sum(axis=1))
         if S <= _MOST_STATES:
@@ -210,7 +207,7 @@ class ActionValues:
             h, gain = self._sums(part)
             if self._given is None:
                 h = h - self._times[:, None] * gain / self._duration
-            q = (self._ahead @ self._by_state(h)).reshape(S, A, -1)
+            q = (P @ self._by_state(h) / told[:, None]).reshape(S, A, -1)
             change = q - q[every, actions][:, None] - part[:, None]
             variance += np.square(change).sum(axis=2)
         variance[every, actions] = 0.0

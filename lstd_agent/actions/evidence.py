@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import ArrayLike
 
-from lstd_agent.actions.chain_values import OPEN, ActionValues, PolicyChain
+from lstd_agent.actions.chain_values import ActionValues, PolicyChain, one_step_ahead
 from lstd_agent.actions.pair_equations import (
     N_SETTLED,
     NO_ACTIONS,
@@ -80,10 +80,10 @@ class ActionEvidence:
                 "standard errors compare batches of trials, and there is one: collect several "
                 "trials, with n_batches > 1"
             )
-        gains: list[float] = []
+        sizes = self.source.sizes(self.source.groups(self.n_batches))
+        gains: dict[int, float] = {}
         if self.policy is None and self.fit is not None:
-            gains = self.fit.jackknife.gains
-            sizes = self.source.sizes(self.source.groups(self.n_batches))
+            gains = dict(enumerate(self.fit.jackknife.gains))
             if not np.array_equal(self.fit.jackknife.n_trials, sizes):
                 raise NotFittedError("trials were added since the fit: call fit again")
         if self._needs_fit:
@@ -92,12 +92,11 @@ class ActionEvidence:
             )
         parts = self._parts()
         without = [
-            self._solved(others, states, gains[i] if gains else None).ravel()
+            self._solved(others, states, gains.get(i)).ravel()
             for i, others in zip(parts, without_each(list(parts.values())), strict=True)
         ]
-        n_trials = self.source.sizes(self.source.groups(self.n_batches))[list(parts)]
         q: FloatArray = self._values(states, self._gain)
-        errors = batch_standard_errors(q.ravel(), np.stack(without), n_trials)
+        errors = batch_standard_errors(q.ravel(), np.stack(without), sizes[list(parts)])
         errors = np.maximum(errors, self._least_errors(states))
         return np.where(np.isnan(errors), np.inf, errors).reshape(*shape, q.shape[1])
 
@@ -142,10 +141,8 @@ class ActionEvidence:
         fit, n = self._fitted, len(states)
         neighborhood = fit.most_sampled(states) if k is None else np.full(n, k)
         values = fit.system.values(fit.encoding.rows(states), neighborhood)
-        determined = np.ones(n, dtype=bool)
-        if fit.source.are_places:
-            determined = fit.states_determined(states, neighborhood)
-        return np.where(ended(states), 0.0, values), determined
+        known = fit.states_determined(states, neighborhood) if fit.source.are_places else True
+        return np.where(ended(states), 0.0, values), np.broadcast_to(known, n)
 
     def _chosen(self, observed: Any, actions: tuple[int, int]) -> IntArray:
         """Return the actions from 0 of another policy, a function of batches, for observations."""
@@ -255,15 +252,11 @@ class CountedEvidence(ActionEvidence):
 
     def _ahead(self, states: IntArray, value: SuccessorValues, gain: float) -> FloatArray:
         """Return r - g τ + E v(s'), shape (n, A), with given values of successors."""
-        counts, n = self._counts, self.trials.encoding.n
-        v, told = value(np.arange(n))
-        n_ends = self.trials.encoding.n_states - n
-        v, told = np.append(v, [0.0] * n_ends), np.append(told, [True] * n_ends)
-        P, rewards = counts.transition_matrix, counts.mean_rewards
-        share = (P @ told.astype(np.float64)).reshape(rewards.shape)
-        mean = (P @ np.where(told, v, 0.0)).reshape(rewards.shape)
-        q = rewards - gain * counts.mean_durations + mean / np.where(share > 0.0, share, 1.0)
-        return np.where((counts.n_samples > 0) & (share >= 1.0 - OPEN), q, np.nan)[states]
+        counts, encoding = self._counts, self.trials.encoding
+        v, told = value(np.arange(encoding.n))
+        end = np.zeros(encoding.n_states - encoding.n)  # the terminal state has the value 0
+        v, known = np.append(np.where(told, v, 0.0), end), np.append(1.0 * told, end + 1.0)
+        return one_step_ahead(counts, counts.transition_matrix, v, known, gain)[states]
 
     def _parts(self) -> dict[int, ActionCounts]:
         """Return the counts of batches with known actions, by number."""

@@ -37,7 +37,6 @@ from lstd_agent.errors import InvalidInputError
 from lstd_agent.trials.counts import ActionCounts
 from lstd_agent.trials.kept import KeptTrials, check_both_timed
 from lstd_agent.trials.policies import ActionNumbers
-from lstd_agent.trials.recording import Recording
 
 Reduced: TypeAlias = tuple[Any, FloatArray]
 """The kept part of some trials, and their mean rewards (`means_of`)."""
@@ -47,14 +46,6 @@ _N_STATES = 1000
 
 # Policy iteration on counts ends after a few rounds, unless noise makes it cycle.
 _MOST_ROUNDS = 100
-
-
-@dataclass(frozen=True, eq=False)
-class WholeTrials(Recording):
-    """Trials are kept whole, also of counted observations."""
-
-    def recorder(self, first: int) -> None:
-        """Return None: nothing counts the trials."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,11 +132,17 @@ class Improver:
         self._check_policies(*tried)
 
     def policy(self, snapshot: IntArray | None = None) -> Any:
-        """Return the policy, or a snapshot's, as `SeminormLSTDAgent.collect` takes it."""
-        return ImprovedPolicy(self.encoding, self.first_action, self._rule(snapshot))
+        """Return the policy, or a snapshot's, as `SeminormLSTDAgent.collect` takes it.
+
+        It is an array of actions (S,) for Discrete observations, or else a function of batches.
+        """
+        rule = self._rule(snapshot)
+        if self.encoding.is_counted and self.encoding.is_discrete:
+            return np.maximum(rule(np.arange(self.encoding.n)), 0) + self.first_action
+        return ImprovedPolicy(self.encoding, self.first_action, rule)
 
     def unknown(self) -> Callable[[Any], BoolArray] | None:
-        """Return the function that says for which observations the policy has no action."""
+        """Return the function that says for which observations the policy has no action, if any."""
         return ImprovedPolicy(self.encoding, self.first_action, self._rule(None)).is_unknown
 
 
@@ -251,12 +248,6 @@ class CountedImprover(Improver):
 
     def _rule(self, snapshot: IntArray | None) -> Callable[[States], IntArray]:
         return partial(np.take, self.actions if snapshot is None else snapshot)
-
-    def policy(self, snapshot: IntArray | None = None) -> Any:
-        """Return actions (S,) of Discrete observations, or else a function of batches."""
-        if not self.encoding.is_discrete:
-            return super().policy(snapshot)
-        return np.maximum(self._rule(snapshot)(np.arange(self.encoding.n)), 0) + self.first_action
 
     def unknown(self) -> Callable[[Any], BoolArray] | None:
         """Return None if the policy has an action everywhere."""

@@ -73,13 +73,10 @@ class PairFeatureRows:
 
     def __call__(self, states: States) -> FloatArray:
         """Return features (n, A, D) of encoded observations (n, k)."""
-        n, A = len(states), self.n_actions
-        living = ~ended(states)
+        A, living = self.n_actions, ~ended(states)
         if self.given is None:
             f = with_ones(self.encoding.features(states))
-            apart = np.zeros((n, A, A, f.shape[1]))
-            apart[:, np.arange(A), np.arange(A)] = f[:, None]
-            rows: FloatArray = apart.reshape(n, A, -1)
+            rows: FloatArray = np.einsum("ab,nd->nabd", np.eye(A), f).reshape(len(f), A, -1)
         else:
             finite = np.where(living[:, None], states, 0.0)
             rows = np.stack([self._of_action(finite, a) for a in range(A)], axis=1)
@@ -91,9 +88,9 @@ class PairFeatureRows:
         return int(self(trials.observations[:1, 0]).shape[2])
 
     def _of_action(self, states: FloatArray, action: int) -> FloatArray:
-        assert self.given is not None
+        given: Any = self.given
         # Copies: a function may compute in place, and return the same array for each action.
-        rows = np.array(self.given(states.copy(), np.full(len(states), action)), np.float64)
+        rows = np.array(given(states.copy(), np.full(len(states), action)), np.float64)
         if rows.ndim != 2 or len(rows) != len(states) or not np.isfinite(rows).all():
             raise InvalidInputError(
                 f"pair_features of {len(states)} observations and actions must be {len(states)} "

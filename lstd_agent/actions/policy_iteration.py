@@ -26,7 +26,6 @@ from lstd_agent.actions.improver import (
     Improver,
     VectorImprover,
     VectorSamples,
-    WholeTrials,
 )
 from lstd_agent.actions.record import Iteration, SavedSearch, best_of, draw_learning
 from lstd_agent.arrays import FloatArray
@@ -34,15 +33,10 @@ from lstd_agent.errors import InvalidInputError, NotFittedError, check_choice, c
 from lstd_agent.features.tables import Features
 from lstd_agent.packing import Makers, function, read, refusing, write
 from lstd_agent.persistence import MAKERS
-from lstd_agent.trials.collect import AnyEnv, Request
+from lstd_agent.trials.collect import AnyEnv, Explore, Request, check_explore
+from lstd_agent.trials.counted import Recording
 from lstd_agent.trials.encoding import ObservationKind, make_encoding
-from lstd_agent.trials.policies import (
-    Explore,
-    Policy,
-    check_explore,
-    discrete_actions,
-    make_actor,
-)
+from lstd_agent.trials.policies import Policy, discrete_actions, make_actor
 from lstd_agent.trials.store import Termination
 from lstd_agent.trials.workers import EnvSource, make_env, runner_of, spaces_of
 
@@ -98,9 +92,8 @@ class PolicyIteration:
     iterations : list of Iteration
         The record.
     converged : bool
-        Whether the last iteration changed nothing: no action is better by more than ``n_errors``
-        standard errors. (For vectors: at most 10 of 1000 observations changed.) The policy need not
-        be optimal: see ``undecided``.
+        Whether the last iteration changed nothing (for vectors: at most 10 of 1000 observations).
+        The policy need not be optimal: see ``undecided``.
     undecided : list of Undecided
         The actions that are not worse than the current policy's by 3 standard errors, including
         errors of successors' values: equally good actions, and actions that were tried too rarely
@@ -118,12 +111,8 @@ class PolicyIteration:
     --------
     >>> import unichain_gym
     >>> search = PolicyIteration("Unichain-h6-v0", t_max=100, n_trials=500, seed=0).run()
-    >>> search.converged
-    True
-    >>> search.policy_.tolist()
-    [1, 1, 1, 1, 1, 1]
-    >>> search.undecided
-    []
+    >>> search.converged, search.policy_.tolist(), search.undecided
+    (True, [1, 1, 1, 1, 1, 1], [])
     """
 
     def __init__(
@@ -156,7 +145,7 @@ class PolicyIteration:
         self.iterations: list[Iteration] = []
         self.converged = False
         self._tried: list[Any] = []
-        self._judged: tuple[int, Advantages] | None = None
+        self._judged: Advantages | None = None
         self._begins_with_policy = policy is not None
         self._improver = self._make_improver(features, pair_features, policy)
 
@@ -193,16 +182,10 @@ class PolicyIteration:
         workers: int = 1,
         executor: Executor | None = None,
     ) -> Self:
-        """Iterate until nothing changes.
+        """Iterate until nothing changes, or there are ``n_iterations``, those so far included.
 
-        An interrupt loses only the trials of the current iteration: run again to go on.
-
-        Parameters
-        ----------
-        n_iterations : int
-            At most, including those so far.
-        progress, workers, executor
-            See `SeminormLSTDAgent.collect`. The search does not depend on them.
+        An interrupt loses only the trials of the current iteration: run again to go on. For other
+        arguments see `SeminormLSTDAgent.collect`; the search does not depend on them.
         """
         check_integer("n_iterations", n_iterations, 1)
         while not self.converged and len(self.iterations) < n_iterations:
@@ -218,30 +201,22 @@ class PolicyIteration:
     ) -> Iteration:
         """Run the trials of one iteration, evaluate their policy, and improve it.
 
-        For parameters see `SeminormLSTDAgent.collect`.
+        For arguments see `SeminormLSTDAgent.collect`.
         """
         number, improver = len(self.iterations), self._improver
         source = np.random.SeedSequence(self.entropy, spawn_key=(number,))
         seed = int(source.generate_state(1, np.uint64)[0]) >> 1
         policy = improver.policy()
-        request = Request(
-            self.n_trials,
-            self.t_max,
-            seed,
-            batched=True if callable(policy) else None,
-            progress=progress,
-            workers=workers,
-            executor=executor,
-            shard_size=self._shard_size(),
-            explore=self.explore,
-            wherever=improver.unknown(),
-        )
+        how: Any = {"progress": progress, "workers": workers, "executor": executor}
+        how |= {"batched": True if callable(policy) else None, "shard_size": self._shard_size()}
+        how |= {"explore": self.explore, "wherever": improver.unknown()}
+        request = Request(self.n_trials, self.t_max, seed, **how)
         # Whole iterations only, so that an interrupted search continues as if uninterrupted.
         rounds: list[Any] = []
-        recording = WholeTrials(improver.encoding)
+        recording = Recording(improver.encoding, 0)  # trials are kept whole
         keep = lambda trials: rounds.append(improver.reduced(trials))  # noqa: E731
         runner_of(self.env, request)(recording, policy, keep, request)
-        figures = improver.add(rounds)
+        figures, self._judged = improver.add(rounds), None
         gain, start_value = improver.evaluate_start()
         self._tried.append(improver.snapshot())
         changes = improver.improve()
@@ -314,15 +289,13 @@ class PolicyIteration:
     @property
     def _advantages(self) -> Advantages:
         self._check_run("policy")
-        n = len(self.iterations)
-        if self._judged is None or self._judged[0] != n:
-            self._judged = n, self._improver.advantages()
-        return self._judged[1]
+        if self._judged is None:
+            self._judged = self._improver.advantages()
+        return self._judged
 
     def summary(self) -> str:
         """Return the evidence for the current policy, as text."""
-        advantages = self._advantages
-        last = self.iterations[-1]
+        advantages, last = self._advantages, self.iterations[-1]
         n = last.n_changes
         changes = "nothing" if n == 0 else f"{n} action{'s' * (n > 1)}"
         lines = [
@@ -338,7 +311,7 @@ class PolicyIteration:
         Parameters
         ----------
         optimum : (float, float), optional
-            The largest gain and, with that, the largest mean bias of the start, if known.
+            The largest gain and, with that, the largest mean bias of the start.
         """
         return draw_learning(self.iterations, optimum)
 

@@ -60,7 +60,7 @@ class Iteration:
     number : int
         From 0.
     n_trials, n_steps : int
-        Trials and timesteps so far, including earlier iterations.
+        Trials and timesteps so far.
     gain : float
         The policy's, by all samples.
     start_value : float

@@ -87,10 +87,9 @@ def evaluate(args: argparse.Namespace) -> int:
         return status
     try:
         agent.fit()
+        facts = {"env_id": args.env_id, "n_trials": agent.n_trials, "t_max": t_max}
         report = {
-            "env_id": args.env_id,
-            "n_trials": agent.n_trials,
-            "t_max": t_max,
+            **facts,
             "seed": args.seed,
             **results(agent, None if args.no_exact else chain, first_state),
             "provenance": provenance(args.argv, seed=args.seed),
@@ -266,50 +265,34 @@ def draw_report(report: dict[str, Any], agent: SeminormLSTDAgent) -> Figure:
 def command_line(prog: str | None = None) -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = running.new_parser(prog, __doc__, _EXAMPLES)
-    running.add_environment_argument(parser)
+    running.add_arguments(parser, "env_id")
     add = parser.add_argument
-    add(
-        "--policy",
-        default="uniform",
-        metavar="uniform|random:SEED|optimal|FILE",
-        help="all actions alike (default); a random deterministic policy; a bias-optimal policy of "
-        "the exact model; or a .npy or .json file of an action for each state, or of action "
-        "probabilities, a row for each state",
-    )
+    told = "all actions alike (default); a random deterministic policy; a bias-optimal policy of "
+    told += "the exact model; or a .npy or .json file of an action for each state, or of action "
+    told += "probabilities, a row for each state"
+    add("--policy", default="uniform", metavar="uniform|random:SEED|optimal|FILE", help=told)
     add("--trials", type=running.at_least(1), default=10_000, metavar="N", help="default: 10000")
     told = "last timestep of a trial (default: ten times the exact mixing time)"
     add("--t-max", type=running.at_least(0), metavar="T", help=told)
-    add(
-        "--features",
-        default="one-hot",
-        metavar="one-hot|gaussian:D|FILE",
-        help="one for each state (default); D random ones, N(index of the state, 1); or a .npy "
-        "or .json file with a row for each state",
-    )
-    add(
-        "--n-anchors",
-        type=anchor_number,
-        default=2,
-        metavar="N|auto|stepwise",
-        help="wanted number of neighborhoods, at most (default: 2); as many as predict held-out "
-        "trials best; or one for each timestep",
-    )
+    told = "one for each state (default); D random ones, N(index of the state, 1); or a .npy "
+    told += "or .json file with a row for each state"
+    add("--features", default="one-hot", metavar="one-hot|gaussian:D|FILE", help=told)
+    told = "wanted number of neighborhoods, at most (default: 2); as many as predict held-out "
+    told += "trials best; or one for each timestep"
+    shown = "N|auto|stepwise"
+    add("--n-anchors", type=anchor_number, default=2, metavar=shown, help=told)
     rules = ["occupancy", "most_common"]
     told = "rule for reference states (default: occupancy; the paper's is most_common)"
     add("--reference", choices=rules, default="occupancy", help=told)
     ways = ["linked", "references"]
     told = "solve the system backwards in time (default), or link it by reference states"
     add("--calibration", choices=ways, default="linked", help=told)
-    running.add_trial_arguments(parser, "what", "values and errors")
-    add(
-        "--save",
-        type=Path,
-        metavar="FILE.npz",
-        help="write results, policy and weights; FILE.samples.npz, written before the fit, is the "
-        "agent with its samples (SeminormLSTDAgent.load)",
-    )
-    running.add_output_arguments(parser, "values, and occupancy over time", "tables")
-    running.add_quiet_argument(parser)
+    running.add_arguments(parser, *running.TRIALS, work="what", exact="values and errors")
+    told = "write results, policy and weights; FILE.samples.npz, written before the fit, is the "
+    told += "agent with its samples (SeminormLSTDAgent.load)"
+    add("--save", type=Path, metavar="FILE.npz", help=told)
+    drawn = "values, and occupancy over time"
+    running.add_arguments(parser, *running.SHOWN, drawn=drawn, printed="tables")
     return parser
 
 

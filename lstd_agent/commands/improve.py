@@ -86,11 +86,9 @@ def improve(args: argparse.Namespace) -> int:
     exact = None
     if mdp is not None and best is not None and is_table:
         exact = exact_figures(mdp, best, policy - int(search.env.single_action_space.start))  # type: ignore[union-attr]
+    facts = {"env_id": args.env_id, "t_max": t_max, "n_trials": args.trials, "seed": args.seed}
     report = {
-        "env_id": args.env_id,
-        "t_max": t_max,
-        "n_trials": args.trials,
-        "seed": args.seed,
+        **facts,
         "converged": search.converged,
         "account": search.summary().splitlines(),
         "iterations": [asdict(each) for each in search.iterations],
@@ -154,19 +152,13 @@ def exact_figures(mdp: TabularMDP, best: OptimalPolicy, policy: Any) -> dict[str
     states = np.arange(mdp.n_states)
     allowed = mdp.allowed_actions
     actions = np.where(allowed[states, policy], policy, np.argmax(allowed, axis=1))
-    gain: float | None = None
-    start: float | None = None
+    gain = start = None
     with suppress(UnichainError):  # a policy of several recurrent classes has no one gain
         chain = mdp.induce(actions)
         gain, start = chain.gain, float(mdp.initial_distribution @ chain.bias)
-    optimal_gain, optimal_start = optimum_of(mdp, best)
-    return {
-        "exact_gain": gain,
-        "exact_start_value": start,
-        "optimal_gain": optimal_gain,
-        "optimal_start_value": optimal_start,
-        "n_optimal_actions": int(best.optimal_actions[states, actions].sum()),
-    }
+    found = {"exact_gain": gain, "exact_start_value": start}
+    found |= dict(zip(("optimal_gain", "optimal_start_value"), optimum_of(mdp, best), strict=True))
+    return {**found, "n_optimal_actions": int(best.optimal_actions[states, actions].sum())}
 
 
 def as_text(report: dict[str, Any]) -> str:
@@ -210,56 +202,36 @@ def read_features(args: argparse.Namespace, space: gym.Space[Any]) -> Any:
         "--features NAME:N", args.features, running.at_least(1, running.MOST_FEATURES)
     )
     name = args.features.partition(":")[0]
-    if name == "grid":
-        if not isinstance(space, gym.spaces.Box) or not space.is_bounded():
-            raise InvalidInputError(
-                f"--features grid:N needs a bounded Box of observations; got {space}: take "
-                "fourier:N or polynomial:N"
-            )
-        return RadialBasis.grid(space.low.ravel(), space.high.ravel(), n)
     if name == "fourier":
         return Standardized(RandomFourier(n, seed=args.seed))
     if name == "polynomial":
         return Standardized(Polynomial(n))
-    raise InvalidInputError(
-        f"--features is grid:N, fourier:N or polynomial:N; got {args.features!r}"
-    )
+    if name != "grid":
+        told = f"--features is grid:N, fourier:N or polynomial:N; got {args.features!r}"
+        raise InvalidInputError(told)
+    if not isinstance(space, gym.spaces.Box) or not space.is_bounded():
+        raise InvalidInputError(
+            f"--features grid:N needs a bounded Box of observations; got {space}: take "
+            "fourier:N or polynomial:N"
+        )
+    return RadialBasis.grid(space.low.ravel(), space.high.ravel(), n)
 
 
 def command_line(prog: str | None = None) -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = running.new_parser(prog, __doc__, _EXAMPLES)
-    running.add_environment_argument(parser)
+    running.add_arguments(parser, "env_id")
     add = parser.add_argument
-    add(
-        "--trials",
-        type=running.at_least(2),
-        default=2000,
-        metavar="N",
-        help="an iteration; default: 2000",
-    )
-    add(
-        "--t-max",
-        type=running.at_least(1),
-        metavar="T",
-        help="last timestep of a trial (default: ten times the exact mixing time of the policy "
-        "that takes all actions alike)",
-    )
-    add(
-        "--iterations",
-        type=running.at_least(1),
-        default=20,
-        metavar="N",
-        help="at most; default: 20",
-    )
-    add(
-        "--explore",
-        type=exploration,
-        default=1,
-        metavar="K|P",
-        help="exploratory actions in the first half of a trial: so many (an integer, default: 1), "
-        "or with this probability at each timestep (a number with a point)",
-    )
+    number, told = running.at_least(2), "an iteration; default: 2000"
+    add("--trials", type=number, default=2000, metavar="N", help=told)
+    told = "last timestep of a trial (default: ten times the exact mixing time of the policy "
+    told += "that takes all actions alike)"
+    add("--t-max", type=running.at_least(1), metavar="T", help=told)
+    number, told = running.at_least(1), "at most; default: 20"
+    add("--iterations", type=number, default=20, metavar="N", help=told)
+    told = "exploratory actions in the first half of a trial: so many (an integer, default: 1), "
+    told += "or with this probability at each timestep (a number with a point)"
+    add("--explore", type=exploration, default=1, metavar="K|P", help=told)
     told = "by how many standard errors an action must be better (default: 1)"
     add("--n-errors", type=float, default=1.0, metavar="Z", help=told)
     add(
@@ -268,12 +240,12 @@ def command_line(prog: str | None = None) -> argparse.ArgumentParser:
         help="of observations that cannot be counted: N bumps a dimension of a bounded box, N "
         "random cosines, or monomials up to degree N of standardized components",
     )
-    running.add_trial_arguments(parser, "if an iteration", "figures")
+    running.add_arguments(parser, *running.TRIALS, work="if an iteration", exact="figures")
     told = "write the search, after each iteration (PolicyIteration.load)"
     add("--save", type=Path, metavar="FILE.npz", help=told)
     add("--resume", action="store_true", help="go on with the search in the file of --save")
-    running.add_output_arguments(parser, "gain, start value and changes", "tables")
-    running.add_quiet_argument(parser)
+    drawn = "gain, start value and changes"
+    running.add_arguments(parser, *running.SHOWN, drawn=drawn, printed="tables")
     return parser
 
 

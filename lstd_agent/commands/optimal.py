@@ -35,13 +35,14 @@ def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
     """Parse the command line, solve, and show the result; return the exit status."""
     purpose = "Find an optimal policy of an environment with an exact model."
     parser = running.new_parser(prog, purpose, _EXAMPLES)
-    running.add_environment_argument(parser)
+    running.add_arguments(parser, "env_id")
     add = parser.add_argument
     add("--criterion", choices=get_args(Criterion), default="gain", help="default: gain")
     add("--discount", type=float, metavar="GAMMA", help="for --criterion discounted, below 1")
     add("--worst", action="store_true", help="the worst policy instead")
     add("--restart", action="store_true", help="start again where an episode ends")
-    running.add_output_arguments(parser, "actions and values", "a table")
+    shown = {"drawn": "actions and values", "printed": "a table"}
+    running.add_arguments(parser, "--plot", "--json", **shown)
     args = running.read_arguments(parser, argv, prog or "optimal_policy.py")
     return running.run(lambda: optimal(args))
 

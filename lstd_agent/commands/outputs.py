@@ -8,10 +8,8 @@ import io
 import json
 import math
 import os
-import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,7 @@ import numpy as np
 from lstd_agent.commands.running import say
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.figure_style import new_figure, picture
-from lstd_agent.packing import write_draft
+from lstd_agent.packing import write_files
 from lstd_agent.results import Row, WorkerError, one_line, provenance
 
 
@@ -40,13 +38,11 @@ def check_writable(path: Path) -> None:
     try:
         if target.is_dir():
             raise IsADirectoryError("it is a directory")
-        if _is_special(target):
-            return
         if not target.parent.is_dir():
             raise FileNotFoundError("there is no such directory")
         if target.exists() and not os.access(target, os.W_OK):
             raise PermissionError("the file there may not be written")
-        write_draft(target, lambda _: None).unlink()
+        write_files({target: b""}, check_only=True)
     except OSError as error:
         raise InvalidInputError(f"cannot write {path}: {error.strerror or error}") from None
 
@@ -98,35 +94,6 @@ def saved(save: Callable[[Path], object], path: Path, what: str) -> bool:
         say(f"error: {error}; {what} not saved")
         return False
     return True
-
-
-def write_files(contents: Mapping[Path, bytes]) -> None:
-    """Write all files, or leave all old ones if a write fails or is interrupted.
-
-    All contents are written beside their targets first and then take their places. An `OSError`
-    names the file that could not be written.
-    """
-    written: list[tuple[Path, Path]] = []
-    try:
-        for path, content in contents.items():
-            target = Path(os.path.realpath(path))
-            try:
-                if _is_special(target):
-                    target.write_bytes(content)
-                else:
-                    written.append((write_draft(target, methodcaller("write", content)), target))
-            except OSError as error:
-                raise OSError(error.errno, error.strerror, str(path)) from None
-        for draft, target in written:
-            os.replace(draft, target)
-    finally:
-        for draft, _ in written:
-            draft.unlink(missing_ok=True)
-
-
-def _is_special(target: Path) -> bool:
-    """Whether a path is a pipe or the like, which must not be replaced."""
-    return target.exists() and not stat.S_ISREG(target.stat().st_mode)
 
 
 def put_results(

@@ -143,47 +143,42 @@ def subset(name: str, choices: Sequence[Any], what: str = "") -> dict[str, Any]:
     return {**how, "metavar": name, "help": told}
 
 
-def add_environment_argument(parser: argparse.ArgumentParser) -> None:
-    """Add the id of the environment."""
-    told = "Gymnasium id, mnemonic (h36c), or module:id to import a module that registers it"
-    parser.add_argument("env_id", help=told)
+def add_arguments(parser: argparse.ArgumentParser, *flags: str, **told: Any) -> None:
+    """Add arguments that several commands share.
+
+    ``told`` completes their descriptions: which ``work`` is limited in time, which ``exact``
+    figures can be left out, what is ``drawn`` and ``printed``, and the defaults of ``seeds`` and
+    ``out``.
+    """
+    work, exact, drawn, printed = (told.get(k) for k in ("work", "exact", "drawn", "printed"))
+    seeds, out = told.get("seeds", 20), told.get("out", "results")
+    told_id = "Gymnasium id, mnemonic (h36c), or module:id to import a module that registers it"
+    limit = f"refuse to begin {work} will take longer"
+    restart = "start again where the environment terminates, which makes it continuing"
+    shared: dict[str, tuple[Any, ...]] = {  # description, and either a type with default or True
+        "env_id": (told_id,),
+        "--restart": (restart, True),
+        "--seed": ("default: 0", at_least(0), 0, "SEED"),
+        "--max-minutes": (f"{limit} (default: 15)", float, 15.0, "M"),
+        "--no-exact": (f"leave out exact {exact}", True),
+        "--plot": (f"draw {drawn}", Path, None, "FILE.png"),
+        "--json": (f"print one JSON document instead of {printed}", True),
+        "--quiet": ("show no progress", True),
+        "--seeds": (f"number of seeds ({seeds})", at_least(1, 100_000), seeds),
+        "--workers": ("processes (2)", at_least(1, 10_000), 2),
+        "--dask": ("use the Dask cluster at this address instead", str, None, "ADDRESS"),
+        "--out": (f"folder of results ({out})", Path, Path(out)),
+    }
+    for flag in flags:
+        what, *how = shared[flag]
+        if how == [True]:
+            parser.add_argument(flag, action="store_true", help=what)
+        else:
+            names = ("type", "default", "metavar")
+            parser.add_argument(flag, help=what, **dict(zip(names, how, strict=False)))
 
 
-def add_trial_arguments(parser: argparse.ArgumentParser, work: str, exact: str) -> None:
-    """Add --restart, --seed, --max-minutes (for some work), and --no-exact (of exact figures)."""
-    add = parser.add_argument
-    told = "start again where the environment terminates, which makes it continuing"
-    add("--restart", action="store_true", help=told)
-    add("--seed", type=at_least(0), default=0, metavar="SEED", help="default: 0")
-    told = f"refuse to begin {work} will take longer (default: 15)"
-    add("--max-minutes", type=float, default=15.0, metavar="M", help=told)
-    add("--no-exact", action="store_true", help=f"leave out exact {exact}")
-
-
-def add_output_arguments(parser: argparse.ArgumentParser, drawn: str, printed: str) -> None:
-    """Add --plot and --json."""
-    parser.add_argument("--plot", type=Path, metavar="FILE.png", help=f"draw {drawn}")
-    told = f"print one JSON document instead of {printed}"
-    parser.add_argument("--json", action="store_true", help=told)
-
-
-def add_quiet_argument(parser: argparse.ArgumentParser) -> None:
-    """Add --quiet."""
-    parser.add_argument("--quiet", action="store_true", help="show no progress")
-
-
-def add_size_arguments(parser: argparse.ArgumentParser, seeds: int = 20) -> None:
-    """Add --seeds and --workers."""
-    number = at_least(1, 100_000)
-    parser.add_argument("--seeds", type=number, default=seeds, help=f"number of seeds ({seeds})")
-    parser.add_argument("--workers", type=at_least(1, 10_000), default=2, help="processes (2)")
-
-
-def add_run_arguments(parser: argparse.ArgumentParser, default_out: str, seeds: int = 20) -> None:
-    """Add --seeds, --workers, --dask, --out and --quiet."""
-    add_size_arguments(parser, seeds)
-    told = "use the Dask cluster at this address instead"
-    parser.add_argument("--dask", metavar="ADDRESS", help=told)
-    told = f"folder of results ({default_out})"
-    parser.add_argument("--out", type=Path, default=Path(default_out), help=told)
-    add_quiet_argument(parser)
+TRIALS = "--restart", "--seed", "--max-minutes", "--no-exact"
+SHOWN = "--plot", "--json", "--quiet"
+RUN = "--seeds", "--workers", "--dask", "--out", "--quiet"
+"""Shared arguments of commands that run trials, of what they show, and of studies."""

@@ -22,8 +22,7 @@ from lstd_agent.environments import import_here
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.problems import ENVIRONMENTS, RHOS
 from lstd_agent.results import open_executor, provenance
-from lstd_agent.scored_methods import BUILT_IN, Method
-from lstd_agent.scoring import MEASURES, Scores, ScoringError, score
+from lstd_agent.scoring import BUILT_IN, MEASURES, Method, Scores, ScoringError, score
 
 _EXAMPLE = """examples:
   unichain score my_package:my_method --envs h6 c10 --seeds 5
@@ -52,8 +51,8 @@ def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
         "--against", nargs="*", choices=BUILT_IN, default=list(BUILT_IN), metavar="NAME",
         help=f"score these of ours as well, among {', '.join(BUILT_IN)} (all)",
     )  # fmt: skip
-    add("--json", action="store_true", help="print one JSON document instead of tables")
-    running.add_run_arguments(parser, "results/score", 5)
+    told = {"printed": "tables", "out": "results/score", "seeds": 5}
+    running.add_arguments(parser, "--json", *running.RUN, **told)
     args = running.read_arguments(parser, argv, prog or "score")
     return running.run(lambda: conduct(args))
 

@@ -3,7 +3,11 @@
 A vector environment runs one trial in each copy, in lockstep: a *round*. A plain `Env` runs trials
 one after the other. Each trial covers timesteps 0 to t_max, with the transition out of t_max.
 Rounds are handed over as they finish. An interrupt loses only the trials under way: a plain
-environment hands over the finished trials of its round. `Restart` makes an episodic environment
+environment hands over the finished trials of its round.
+
+`Exploration` replaces some actions in the first half of each trial. A policy's own trials may show
+one action in each state; exploratory actions show the others. The gain and the tail stay the
+policy's, because they use the second half of all timesteps. `Restart` makes an episodic environment
 continuing.
 """
 
@@ -17,28 +21,16 @@ from typing import Any, TypeAlias
 import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
+from numpy.typing import NDArray
 from tqdm import tqdm
 
-from lstd_agent.arrays import BoolArray, FloatArray, States
+from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
 from lstd_agent.errors import InvalidInputError, TerminationError, check_integer
 from lstd_agent.progress import progress_bar
 from lstd_agent.trials import spaces
-from lstd_agent.trials.counts import Taken
-from lstd_agent.trials.policies import (
-    Actor,
-    Exploration,
-    Explore,
-    Policy,
-    check_explore,
-    make_actor,
-)
-from lstd_agent.trials.recording import (
-    LockstepTrials,
-    Portion,
-    Recording,
-    SequentialTrials,
-    as_rewards,
-)
+from lstd_agent.trials.counted import Portion, Recording
+from lstd_agent.trials.policies import CallableActor, Policy, discrete_actions, make_actor
+from lstd_agent.trials.recording import LockstepTrials, SequentialTrials, Taken, as_rewards
 
 # Largest number of timesteps in a round of a plain environment.
 _ROUND_TIMESTEPS = 2**18
@@ -47,13 +39,37 @@ AnyEnv: TypeAlias = gym.Env[Any, Any] | VectorEnv[Any, Any, Any]
 
 Keep = Callable[[Portion], None]
 
+Explore: TypeAlias = int | float | Callable[[Any], Any]
+"""What `SeminormLSTDAgent.collect` takes for exploration: a number of exploratory actions a trial,
+a probability of one at each timestep of the first half, or another policy for all of them."""
+
+
+def check_explore(explore: Any, t_max: int) -> Explore:
+    """Return how to explore in trials up to t_max, checked."""
+    half = (t_max + 1) // 2
+    if isinstance(explore, int | np.integer) and not isinstance(explore, bool):
+        if 0 <= explore <= half:
+            return int(explore)
+        raise InvalidInputError(
+            f"explore={explore} actions need as many timesteps in the first half of a trial, and "
+            f"with t_max = {t_max} there are {half}"
+        )
+    if isinstance(explore, float | np.floating) and 0.0 <= explore <= 1.0:
+        return float(explore)
+    if callable(explore):
+        return explore  # type: ignore[no-any-return]
+    raise InvalidInputError(
+        "explore is a number of actions a trial (int), a probability (float from 0.0 to 1.0), or "
+        f"a policy as a function of observations; got {explore!r}"
+    )
+
 
 @dataclass(frozen=True)
 class Request:
     """The arguments of `SeminormLSTDAgent.collect`.
 
-    Also, ``wherever`` says where to explore at any timestep, ``n_stored`` counted trials are kept
-    whole, and the first trial has number ``first``, which gives its batch.
+    Also, ``wherever`` says for a batch where to explore at any timestep, ``n_stored`` counted
+    trials are kept whole, and the first trial has number ``first``, which gives its batch.
     """
 
     n_trials: int
@@ -102,15 +118,12 @@ def collect_rounds(
     A trial that terminates raises unless the encoding has an end; one that is truncated before
     t_max raises.
     """
-    actor = make_actor(policy, *single_spaces(env), request.batched)
-    env_seed, policy_seed = (None, None) if request.seed is None else split_seed(request.seed)
-    rng = np.random.default_rng(policy_seed)
-    exploration = _exploration(env, request)
     with progress_bar(request.n_steps, "step", request.progress, scale=True) as bar:
-        rounds = _Rounds(env, recording, actor, rng, keep, env_seed, bar, exploration)
-        size, run = max(1, _ROUND_TIMESTEPS // (request.t_max + 1)), rounds.one_by_one
+        rounds = _Rounds(env, recording, policy, keep, request, bar)
         if isinstance(env, VectorEnv):
             size, run = env.num_envs, rounds.in_lockstep
+        else:
+            size, run = max(1, _ROUND_TIMESTEPS // (request.t_max + 1)), rounds.one_by_one
         for piece in request.pieces(size):
             run(piece)
 
@@ -129,18 +142,28 @@ def split_seed(seed: int) -> tuple[int, np.random.SeedSequence]:
     return int(env_sequence.generate_state(1)[0]) >> 1, policy_sequence
 
 
-@dataclass
 class _Rounds:
     """The rounds of one collection, run one after the other."""
 
-    env: Any
-    recording: Recording
-    actor: Actor
-    rng: np.random.Generator
-    keep: Keep
-    seed: int | None
-    bar: tqdm[Any]
-    exploration: Exploration | None = None
+    def __init__(
+        self,
+        env: Any,
+        recording: Recording,
+        policy: Policy,
+        keep: Keep,
+        request: Request,
+        bar: tqdm[Any],
+    ) -> None:
+        self.env, self.recording, self.keep, self.bar = env, recording, keep, bar
+        self.actor = make_actor(policy, *single_spaces(env), request.batched)
+        self.seed: int | None = None
+        own = None
+        if request.seed is not None:
+            self.seed, own = split_seed(request.seed)
+        self.rng = np.random.default_rng(own)
+        self.exploration: Exploration | None = None
+        if request.explore is not None:
+            self.exploration = Exploration(single_spaces(env)[1], request)
 
     def _reset(self) -> tuple[Any, dict[str, Any]]:
         """Start over, the first time with the seed."""
@@ -148,10 +171,10 @@ class _Rounds:
         self.seed = None
         return observation, info
 
-    def _encoded(self, observations: Any, t: int) -> States:
-        """Return the states of all copies; an error names the timestep."""
+    def _encoded(self, observations: Any, t: int, n: int) -> States:
+        """Return the states of the first n copies; an error names the timestep."""
         try:
-            return self.recording.encoding.encode(observations)
+            return self.recording.encoding.encode(observations)[:n]
         except InvalidInputError as error:
             raise InvalidInputError(f"{error} at timestep {t}") from None
 
@@ -160,7 +183,7 @@ class _Rounds:
         env, t_max, n = self.env, request.t_max, request.n_trials
         mode = env.metadata.get("autoreset_mode")
         observation, info = self._reset()
-        states = self._encoded(observation, 0)[:n]
+        states = self._encoded(observation, 0, n)
         trials = LockstepTrials(self.recording, states, request.first, request.n_stored)
         exploration, taken = self.exploration, None
         if exploration is not None:
@@ -176,7 +199,7 @@ class _Rounds:
             following, newly_ended = observation, None
             if ended.any():
                 newly_ended = terminated[:n]
-                _check_truncation(truncated[:n] & trials.living & ~terminated[:n], t, t_max)
+                _check_truncation(truncated[:n] & trials.living & ~newly_ended, t, t_max)
                 if mode == AutoresetMode.SAME_STEP:
                     index, final = np.flatnonzero(ended), info["final_obs"]
                     last = [_final_observation(observation, final, i) for i in index.tolist()]
@@ -185,29 +208,32 @@ class _Rounds:
                     # Copies whose trial has ended step on, unobserved, together with the others.
                     observation, info = env.reset(options={"reset_mask": ended})
             rewards = as_rewards(reward, (env.num_envs,), t)[:n]
-            states = self._encoded(following, t + 1)[:n]
-            times = None if times is None else times[:n]
-            trials.advance(rewards, states, newly_ended, taken, times)
+            states = self._encoded(following, t + 1, n)
+            trials.advance(
+                rewards, states, newly_ended, taken, None if times is None else times[:n]
+            )
             self.bar.update(n)
         self.keep(trials.finish())
 
     def one_by_one(self, request: Request) -> None:
         """Run trials one after the other; keep the finished ones even if it breaks off."""
         env, t_max, act, rng = self.env, request.t_max, self.actor.one, self.rng
-        encoding, exploration, taken = self.recording.encoding, self.exploration, None
-        trials = SequentialTrials(encoding, t_max)
+        trials = SequentialTrials(self.recording.encoding, t_max)
+        exploration, taken = self.exploration, None
         try:
             for i in range(request.n_trials):
                 observation, info = self._reset()
                 trials.start(observation)
                 if exploration is not None:
                     exploration.begin(1)
-                if i == 0:  # features are checked before the first step
-                    encoding.check_features(encoding.encode_held([trials.last]))
+                if i == 0:  # before the first step
+                    trials.check_features()
                 for t in range(t_max + 1):
                     action = act(observation, rng)
                     if exploration is not None:
-                        action, taken = exploration.choose_one(t, observation, action, info)
+                        batch, one = spaces.as_batch(observation), np.array([action])
+                        chosen, taken = exploration.choose(t, batch, one, info)
+                        action = int(chosen[0])
                     observation, reward, terminated, truncated, info = env.step(action)
                     if truncated and not terminated:
                         _check_truncation(np.ones(1, dtype=bool), t, t_max)
@@ -217,19 +243,89 @@ class _Rounds:
                 trials.end()
                 self.bar.update(t_max + 1)
         finally:
-            if trials.n_finished:
-                how = request.first, request.n_stored
-                self.keep(self.recording.portion_of(trials.finished(), *how))
+            if trials.finished:
+                finished, first = trials.whole(), request.first
+                self.keep(self.recording.portion_of(finished, first, request.n_stored))
 
 
-def _exploration(env: AnyEnv, request: Request) -> Exploration | None:
-    """Return the exploration, or None."""
-    if request.explore is None:
+class Exploration:
+    """Replaces some of a policy's actions by exploratory ones.
+
+    They are drawn uniformly from all actions, or from those that ``info["action_mask"]`` allows.
+    """
+
+    def __init__(self, action_space: gym.Space[Any], request: Request) -> None:
+        explore: Any = request.explore
+        self._n_actions, self._first_action = discrete_actions(action_space)
+        self._half = (request.t_max + 1) // 2
+        self._wherever, self._behavior = request.wherever, None
+        self._number, self._probability = None, 1.0
+        if callable(explore):
+            self._behavior = CallableActor(explore, action_space, request.batched)
+        elif isinstance(explore, int):
+            self._number = explore
+        else:
+            self._probability = explore
+        # A stream of its own: the policy draws the same as without exploration.
+        self._rng = np.random.default_rng(np.random.SeedSequence(request.seed, spawn_key=(2,)))
+        self._times: IntArray = np.empty((0, 0), dtype=np.int64)
+
+    def begin(self, n: int) -> None:
+        """Draw the exploratory timesteps of n new trials."""
+        if self._number is not None:
+            # The first entries of a random permutation are distinct timesteps.
+            order = self._rng.random((n, self._half)) if self._number else np.empty((n, 0))
+            self._times = np.argsort(order, axis=1, kind="stable")[:, : self._number]
+
+    def choose(
+        self, t: int, observations: Any, action: NDArray[Any], info: dict[str, Any]
+    ) -> tuple[NDArray[Any], Taken]:
+        """Return the actions of n trials, some exploratory, and their record."""
+        n = len(action)
+        if self._number is not None:
+            explored: BoolArray = (self._times == t).any(axis=1)
+        elif t >= self._half or self._probability >= 1.0:
+            explored = np.full(n, t < self._half)
+        else:
+            explored = self._rng.random(n) < self._probability
+        if self._wherever is not None:
+            explored = explored | self._wherever(observations)
+        chosen = np.asarray(action)
+        if explored.any():
+            chosen = np.where(explored, self._exploratory(observations, n, info), chosen)
+        return chosen, Taken(chosen.astype(np.int64) - self._first_action, explored)
+
+    def _exploratory(self, observations: Any, n: int, info: dict[str, Any]) -> NDArray[Any]:
+        if self._behavior is not None:
+            return self._behavior(observations, self._rng)
+        u = self._rng.random(n)
+        mask = _action_mask(info, n, self._n_actions)
+        if mask is None:
+            return np.asarray(self._first_action + (u * self._n_actions).astype(np.int64))
+        # The first action with a share of allowed actions up to it above u.
+        upto = np.cumsum(mask, axis=1)
+        index = np.argmax(upto > (u * upto[:, -1])[:, None], axis=1)
+        return np.asarray(self._first_action + index)
+
+
+def _action_mask(info: dict[str, Any], n: int, n_actions: int) -> BoolArray | None:
+    """Return the available actions of n trials, shape (n, A); None if all are available."""
+    mask = info.get("action_mask")
+    if mask is None:
         return None
-    # A stream of its own: the policy draws the same as without exploration.
-    rng = np.random.default_rng(np.random.SeedSequence(request.seed, spawn_key=(2,)))
-    how = request.t_max, rng, request.batched, request.wherever
-    return Exploration(request.explore, single_spaces(env)[1], *how)
+    allowed = np.asarray(mask).reshape(-1, n_actions).astype(bool)
+    if len(allowed) != n:
+        raise InvalidInputError(
+            f"action masks of {n} trials have shape ({n}, {n_actions}); got {np.shape(mask)}"
+        )
+    told = info.get("_action_mask")  # which copies of a vector environment have a mask
+    if told is not None and np.shape(told) == (n,):
+        allowed = allowed | ~np.asarray(told, dtype=bool)[:, None]
+    if not allowed.any(axis=1).all():
+        raise InvalidInputError(
+            f"the action mask of trial {int(np.argmin(allowed.any(axis=1)))} allows no action"
+        )
+    return allowed
 
 
 def _final_observation(like: Any, final: Any, i: int) -> Any:
@@ -263,10 +359,9 @@ def _check_truncation(truncated: BoolArray, t: int, t_max: int) -> None:
 class Restart(gym.Wrapper[Any, Any, Any, Any]):
     """Starts again after termination, instead of ending: the task never terminates.
 
-    The terminal observation is returned unchanged. The step after it pays 0 for any action and
-    leads to the environment's reset observation. If steps have an ``info["duration"]``, its
-    duration is 0. Truncation is passed on: ``max_episode_steps=-1`` makes an environment without a
-    limit.
+    The terminal observation is returned unchanged. The step after it pays 0 for any action, takes
+    no time if steps have an ``info["duration"]``, and leads to the environment's reset observation.
+    Truncation is passed on: ``max_episode_steps=-1`` makes an environment without a limit.
 
     Parameters
     ----------
@@ -294,34 +389,12 @@ class Restart(gym.Wrapper[Any, Any, Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Reset the environment.
-
-        Parameters
-        ----------
-        seed : int, optional
-        options : dict, optional
-            Of the environment.
-
-        Returns
-        -------
-        observation, info
-        """
+        """Reset the environment."""
         self._over = False
         return super().reset(seed=seed, options=options)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Take a step, or start again if the last one reached an end.
-
-        Parameters
-        ----------
-        action : object
-            Ignored if the environment starts again.
-
-        Returns
-        -------
-        observation, reward, terminated, truncated, info
-            ``terminated`` is False; the step that starts again pays 0.
-        """
+        """Take a step, or start again if the last one reached an end."""
         if self._over:
             self._over = False
             observation, info = super().reset()

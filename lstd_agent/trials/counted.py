@@ -12,7 +12,7 @@ the order of a log, and the sample of two samples is the sample of all their tri
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,19 +22,16 @@ from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError, check_integer
 from lstd_agent.trials.counts import (
     ActionCounts,
-    Taken,
     TransitionCounts,
     added,
     counted,
     sums_at,
     together,
 )
+from lstd_agent.trials.encoding import Encoding
 from lstd_agent.trials.kept import KeptTrials
 
-# Timesteps are counted together until there are this many transitions.
-_BLOCK = 2**13
-
-# Number of transitions of actions that are counted, or numbers that are hashed, at a time.
+# Number of transitions that are counted, or numbers that are hashed, at a time.
 _CHUNK = 2**18
 
 _LARGEST_KEY = 2**62
@@ -88,20 +85,14 @@ def hashes(trials: KeptTrials) -> NDArray[np.uint64]:
             step = max(1, _CHUNK // width)
             for first in range(0, m, step):
                 here = slice(first, first + step)
-                numbers = _integers(name, part[here].reshape(-1, part[:1].size), T)
-                total[here] += numbers @ (weights | np.uint64(1))
+                numbers = part[here].reshape(-1, part[:1].size)
+                if name == "lengths":
+                    numbers = T - numbers  # 0 by default, as for any other part
+                elif part.dtype.kind == "f":  # zeros of either sign are one number
+                    numbers = (numbers + part.dtype.type(0)).view(f"u{min(4, part.itemsize)}")
+                total[here] += numbers.astype(np.uint64) @ (weights | np.uint64(1))
         offset += n
     return _scrambled(total)
-
-
-def _integers(name: str, part: NDArray[Any], T: int) -> NDArray[np.uint64]:
-    """Return integers for the numbers of a part of trials: 0 for default values."""
-    if name == "lengths":
-        part = T - part
-    elif part.dtype.kind == "f":
-        # Zeros of either sign are one number.
-        part = (part + part.dtype.type(0)).view(f"u{min(4, part.dtype.itemsize)}")
-    return part.astype(np.uint64)
 
 
 def _scrambled(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -147,7 +138,7 @@ class TrialSample:
         return TrialSample(self.trials.take(chosen), self.hashes[chosen])
 
     def __add__(self, other: TrialSample) -> TrialSample:
-        trials = KeptTrials.together([self.trials, other.trials])
+        trials = self.trials + other.trials
         return TrialSample(trials, np.concatenate((self.hashes, other.hashes))).least()
 
 
@@ -179,15 +170,14 @@ class CountedTrials:
         sample: TrialSample | None = None,
     ) -> CountedTrials:
         """Return trials, given by counts, that are all in batch b of ``n_batches``."""
-        is_here = np.arange(n_batches) == b
-        N, R = (
-            _spread(matrix, b, n_batches)
-            for matrix in (counts.transition_counts, counts.reward_sums)
-        )
-        times = counts.duration_sums
-        times = None if times is None else _spread(times, b, n_batches)
+        is_here, given = np.arange(n_batches) == b, counts.duration_sums
+        N = _spread(counts.transition_counts, b, n_batches)
+        R = _spread(counts.reward_sums, b, n_batches)
+        times = None if given is None else _spread(given, b, n_batches)
         n_at = None if counts.n_at is None else np.outer(is_here, counts.n_at).astype(np.int64)
-        taken = None if taken is None else taken.in_batch(b, n_batches)
+        if taken is not None:
+            key = taken.key + b * taken.n_states**2 * taken.n_actions
+            taken = replace(taken, key=key, n_batches=n_batches)
         n, N = np.where(is_here, counts.n_trials, 0), N.astype(np.int64)
         return cls(counts.n_states, n, N, R, n_at, sample, taken, times)
 
@@ -260,74 +250,16 @@ class CountedTrials:
 
     @property
     def _trials_at(self) -> IntArray:
-        every = np.repeat(self.n_by_batch[:, None], self.t_max + 1, axis=1)
-        return every if self.n_at is None else self.n_at
+        if self.n_at is not None:
+            return self.n_at
+        return np.repeat(self.n_by_batch[:, None], self.t_max + 1, axis=1)
 
 
-class ActionCountRecorder:
-    """Counts transitions by action, in the batches of `CountRecorder`.
-
-    No action is taken in the terminal state, if there is one.
-    """
-
-    def __init__(
-        self, n_states: int, n_actions: int, terminal: int | None, n_batches: int, first: int
-    ) -> None:
-        self._counts = ActionCounts.none(n_states, n_actions, n_batches)
-        self._terminal, self._first = terminal, first
-        self._waiting: list[tuple[NDArray[Any], ...]] = []
-        self._n_waiting, self._is_told = 0, False
-
-    def record(
-        self,
-        state: IntArray,
-        taken: Taken,
-        reward: FloatArray,
-        next_state: IntArray,
-        duration: FloatArray | None = None,
-    ) -> None:
-        """Count transitions of n trials, arrays (n,) or (k, n); unknown actions are -1."""
-        batch = (self._first + np.arange(state.shape[-1])) % self._counts.n_batches
-        parts: list[NDArray[Any]] = [
-            np.broadcast_to(batch, state.shape),
-            state,
-            np.asarray(taken.action, np.int64),
-        ]
-        parts += [next_state, reward] if duration is None else [next_state, reward, duration]
-        known = taken.action >= 0
-        if self._terminal is not None:
-            known &= state != self._terminal
-        # Copies: an environment may write its next rewards into the same array.
-        self._waiting.append(tuple(part[known] for part in parts))
-        self._n_waiting, self._is_told = self._n_waiting + state.size, True
-        if self._n_waiting >= _CHUNK:
-            self.counts()
-
-    def record_whole(self, trials: KeptTrials) -> None:
-        """Count whole trials, whose observations are states (m, t_max + 2)."""
-        if trials.actions is not None:
-            states, explored = trials.observations.T, trials.part("explored").T
-            taken = Taken(trials.actions.T, explored)
-            time = None if trials.durations is None else trials.durations.T
-            self.record(states[:-1], taken, trials.rewards.T, states[1:], time)
-
-    def counts(self) -> ActionCounts | None:
-        """Return what has been counted so far; None if no actions were recorded."""
-        if self._waiting:
-            batch, *parts = (np.concatenate(each) for each in zip(*self._waiting, strict=True))
-            sums = self._counts
-            of: Any = ActionCounts.of
-            how = {"batch": batch, "n_batches": sums.n_batches}
-            self._counts = sums + of(sums.n_states, sums.n_actions, *parts, **how)
-            self._waiting, self._n_waiting = [], 0
-        return self._counts if self._is_told else None
-
-
-class CountRecorder:
+class Counter:
     """Counts transitions of trials, dealt into batches one after the other.
 
-    The first trial has number ``first``: trial i is in batch ``(first + i) % n_batches``. Another
-    recorder may count transitions by action.
+    Trial i is in batch ``(first + i) % n_batches``. With ``n_actions`` transitions are also counted
+    by action, except in the ``terminal`` state, where no action is taken.
     """
 
     def __init__(
@@ -335,57 +267,31 @@ class CountRecorder:
         n_states: int,
         n_batches: int = 1,
         first: int = 0,
-        actions: ActionCountRecorder | None = None,
+        n_actions: int = 0,
+        terminal: int | None = None,
     ) -> None:
-        self.n_states, self._actions = n_states, actions
-        self._n_batches, self._first = n_batches, first
-        self._t = self._n_waiting = 0
-        # Timesteps that wait to be counted: states, next states, rewards, own transitions,
-        # durations.
-        self._waiting: list[tuple[NDArray[Any] | None, ...]] = []
-        self._left = self._left_keys = np.zeros((0, 0), dtype=np.int64)
+        self._n_states, self._n_batches, self._first = n_states, n_batches, first
+        self._n_actions, self._terminal = n_actions, terminal
+        self._t, self._is_cut = 0, False
         # Entries of matrices, in order: rows, columns and values.
         self._moves: list[tuple[NDArray[Any], ...]] = []
         self._paid: list[tuple[NDArray[Any], ...]] = []
         self._times: list[tuple[NDArray[Any], ...]] = []
-        self._is_cut = False
+        # Transitions by action, and those that wait to be counted.
+        self._taken: ActionCounts | None = None
+        self._waiting: list[tuple[NDArray[Any], ...]] = []
 
-    def record(
-        self,
-        state: IntArray,
-        reward: FloatArray,
-        next_state: IntArray,
-        taken: Taken | None = None,
-        duration: FloatArray | None = None,
-    ) -> None:
-        """Count the next timestep's transitions of n trials, without exploratory ones."""
-        own = None if taken is None else ~taken.explored
-        if self._actions is not None and taken is not None:
-            self._actions.record(state, taken, reward, next_state, duration)
-        # A copy: an environment may write its next rewards into the same array.
-        self._waiting.append((state, next_state, np.array(reward), own, duration))
-        self._n_waiting += len(state)
-        if self._n_waiting >= _BLOCK:
-            self._count_waiting()
-
-    def record_whole(self, trials: KeptTrials) -> None:
-        """Count whole trials, whose observations are states (m, t_max + 2)."""
-        states, rewards = np.asarray(trials.observations.T, dtype=np.int64), trials.rewards.T
-        own, step = trials.own, max(1, _BLOCK * 32 // trials.n_trials)
-        if self._actions is not None:
-            self._actions.record_whole(trials)
-        for t in range(0, len(rewards), step):
+    def count(self, trials: KeptTrials) -> None:
+        """Count the next timesteps of n trials, whose observations are states (n, k + 1)."""
+        states, n = np.asarray(trials.observations.T, dtype=np.int64), trials.n_trials
+        if self._n_actions and trials.actions is not None:
+            self._count_actions(states, trials)
+        numbers = (trials.rewards, trials.own, trials.durations)
+        step = max(1, _CHUNK // n)
+        for t in range(0, trials.t_max + 1, step):
             here = slice(t, t + step)
-            time = None if trials.durations is None else trials.durations.T[here]
-            mine = None if own is None else own.T[here]
-            self._count(states[:-1][here], states[1:][here], rewards[here], mine, time)
-
-    def _count_waiting(self) -> None:
-        if self._waiting:
-            columns = list(zip(*self._waiting, strict=True))
-            self._waiting, self._n_waiting = [], 0
-            parts: Any = (None if each[0] is None else np.stack(each) for each in columns)
-            self._count(*parts)
+            parts: Any = (None if each is None else each.T[here] for each in numbers)
+            self._count(states[:-1][here], states[1:][here], *parts)
 
     def _count(
         self,
@@ -395,21 +301,16 @@ class CountRecorder:
         own: BoolArray | None,
         duration: FloatArray | None,
     ) -> None:
-        """Count transitions of timesteps, arrays (k, n)."""
-        S, B, (k, n) = self.n_states, self._n_batches, state.shape
+        """Count the policy's own transitions of k timesteps, arrays (k, n)."""
+        S, B, (k, n) = self._n_states, self._n_batches, state.shape
         numbers = None
         if k * B * S**2 >= _LARGEST_KEY:  # number only the states that occur
             both = np.stack((state, following))
             numbers, found = np.unique(both, return_inverse=True)
             S, (state, following) = len(numbers), found.reshape(both.shape)
-            self._left = self._left[:0]
-        if self._left.shape[0] < k or self._left.shape[1] != n:
-            batch = (self._first + np.arange(n)) % B
-            self._left = (batch + np.arange(k)[:, None] * B) * S
-            self._left_keys = self._left * S
         # Rows are timesteps and batches, and keys are (row S + s) S + s'.
-        left = self._left[:k] + state
-        key = self._left_keys[:k] + (state * S + following)
+        left = ((self._first + np.arange(n)) % B + np.arange(k)[:, None] * B) * S + state
+        key = left * S + following
         if own is not None and not own.all():
             self._is_cut = True
             left, key, reward = left[own], key[own], reward[own]
@@ -421,8 +322,8 @@ class CountRecorder:
         visited = origin[np.append(True, origin[1:] != origin[:-1])[: len(origin)]]
         paid_row, paid_state = np.divmod(visited, S)
         if numbers is not None:
-            column = numbers[column // S] * self.n_states + numbers[column % S]
-            paid_state, self._left = numbers[paid_state], self._left[:0]
+            column = numbers[column // S] * self._n_states + numbers[column % S]
+            paid_state = numbers[paid_state]
         before = self._t * B
         self._moves.append((row + before, column, count))
         for entries, weights in ((self._paid, reward), (self._times, duration)):
@@ -431,22 +332,75 @@ class CountRecorder:
                 entries.append((paid_row + before, paid_state, sums))
         self._t += k
 
+    def _count_actions(self, states: IntArray, trials: KeptTrials) -> None:
+        """Count transitions by action; unknown actions are -1."""
+        assert trials.actions is not None
+        action = np.asarray(trials.actions.T, np.int64)
+        batch = (self._first + np.arange(trials.n_trials)) % self._n_batches
+        known = action >= 0
+        if trials.lengths is not None:
+            known &= np.arange(len(action))[:, None] < trials.lengths
+        if self._terminal is not None:
+            known &= states[:-1] != self._terminal
+        parts = [np.broadcast_to(batch, action.shape), states[:-1], action, states[1:]]
+        numbers = [trials.rewards.T] + ([] if trials.durations is None else [trials.durations.T])
+        self._waiting.append(tuple(part[known] for part in (*parts, *numbers)))
+        if sum(len(each[0]) for each in self._waiting) >= _CHUNK:
+            self._count_waiting()
+
+    def _count_waiting(self) -> None:
+        if self._waiting:
+            batch, *parts = (np.concatenate(each) for each in zip(*self._waiting, strict=True))
+            of: Any = ActionCounts.of
+            how = {"batch": batch, "n_batches": self._n_batches}
+            found = of(self._n_states, self._n_actions, *parts, **how)
+            self._taken, self._waiting = together(self._taken, found), []
+
     def portion(self, n_trials: int, sample: TrialSample | None = None) -> CountedTrials:
-        """Return the recorded complete trials."""
+        """Return the counted trials, which are complete."""
         self._count_waiting()
-        S, B, T = self.n_states, self._n_batches, self._t
+        S, B, T = self._n_states, self._n_batches, self._t
         N, R = _matrix(self._moves, (B * T, S * S)), _matrix(self._paid, (B * T, S))
         n_by_batch = np.bincount((self._first + np.arange(n_trials)) % B, minlength=B)
         n_at = N.sum(axis=1).reshape(T, B).T.astype(np.int64) if self._is_cut else None
         times = _matrix(self._times, (B * T, S)) if self._times else None
-        taken = None if self._actions is None else self._actions.counts()
-        return CountedTrials(S, n_by_batch, N, R, n_at, sample, taken, times)
+        return CountedTrials(S, n_by_batch, N, R, n_at, sample, self._taken, times)
 
-    def sums(self, n_trials: int) -> TransitionCounts:
-        """Return the counts of all trials together."""
-        portion = self.portion(n_trials)
-        batches = [portion.batch(b) for b in np.flatnonzero(portion.n_by_batch).tolist()]
-        return sum(batches[1:], batches[0])
+
+Portion: TypeAlias = CountedTrials | KeptTrials
+"""Recorded trials; two portions of the same kind add up."""
+
+
+@dataclass(frozen=True, eq=False)
+class Recording:
+    """How trials are recorded: counted in batches if observations are, else kept.
+
+    With ``n_batches`` 0 all trials are kept. With ``n_actions`` transitions are also counted by
+    action.
+    """
+
+    encoding: Encoding
+    n_batches: int = 1
+    n_actions: int = 0
+
+    def counter(self, first: int) -> Counter | None:
+        """Return the counter of trials from number ``first`` on; None if trials are kept."""
+        encoding = self.encoding
+        if not (encoding.is_counted and self.n_batches):
+            return None
+        terminal: Any = encoding.terminal if encoding.ends else None
+        return Counter(encoding.n_states, self.n_batches, first, self.n_actions, terminal)
+
+    def portion_of(self, trials: KeptTrials, first: int, n_stored: int) -> Portion:
+        """Return encoded trials as a portion; ``n_stored`` counted ones are kept whole."""
+        counter = self.counter(first)
+        if counter is None:
+            return trials
+        # Batches do not depend on the order of a log's trials.
+        trials = trials.take(ordered(trials))
+        counter.count(trials)
+        sample = TrialSample.of(trials, n_stored, first) if n_stored else None
+        return counter.portion(trials.n_trials, sample)
 
 
 def _spread(matrix: sparse.csr_array, b: int, n_batches: int) -> sparse.csr_array:

@@ -7,16 +7,16 @@ depend on features, and counts of different trials add up.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 from operator import add
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from lstd_agent.arrays import BoolArray, FloatArray, IntArray
+from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError, check_integer
 from lstd_agent.trials.kept import check_both_timed, has_gaps
 
@@ -95,28 +95,15 @@ class TransitionCounts:
         _check_counts(checked)
         return checked
 
-    def check_adds(self, other: TransitionCounts) -> None:
-        """Raise `InvalidInputError` unless the numbers of states and timesteps agree.
-
-        Parameters
-        ----------
-        other : TransitionCounts
-
-        Raises
-        ------
-        InvalidInputError
-        """
+    def __add__(self, other: TransitionCounts) -> TransitionCounts:
         if not isinstance(other, TransitionCounts):
             raise InvalidInputError(f"counts do not add to {type(other).__name__}")
-        if other.n_states != self.n_states or other.t_max != self.t_max:
+        if (self.n_states, self.t_max) != (other.n_states, other.t_max):
             raise InvalidInputError(
                 f"counts of {self.n_states} states and t_max {self.t_max} do not add to counts "
                 f"of {other.n_states} states and t_max {other.t_max}"
             )
         check_both_timed(self.duration_sums, other.duration_sums)
-
-    def __add__(self, other: TransitionCounts) -> TransitionCounts:
-        self.check_adds(other)
         are_whole = self.n_at is None and other.n_at is None
         return TransitionCounts(
             self.n_states,
@@ -236,13 +223,6 @@ def _check_flow(counts: TransitionCounts) -> None:
             raise InvalidInputError(f"{name} hold {name[:-5]}s of states that no trial was in")
 
 
-class Taken(NamedTuple):
-    """Actions of n trials, from 0, and which were exploratory: (n,), or (t_max + 1, n)."""
-
-    action: IntArray
-    explored: BoolArray
-
-
 @dataclass(frozen=True, eq=False)
 class ActionCounts:
     """Transition counts by state and action, pooled over timesteps and behaviors, by batch.
@@ -298,10 +278,10 @@ class ActionCounts:
                 wrong = value[(value < 0) | (value >= n)].flat[0]
                 raise InvalidInputError(f"{name} are numbered 0 to {n - 1}; got {wrong}")
         key = (((batch * S + state) * A + action) * S + next_state).ravel()
+        present, count = counted(key, n_keys)
         numbers = [reward, reward**2]
         if duration is not None:
             numbers += [duration, duration**2, reward * duration]
-        present, count = counted(key, n_keys)
         paid, squares, *times = (sums_at(present, key, x.ravel(), n_keys) for x in numbers)
         held = np.stack(times, axis=1) if times else None
         return cls(S, A, present, count, paid, squares, held, n_batches)
@@ -325,8 +305,7 @@ class ActionCounts:
         S, (state, next_state) = len(actions), moves
         keys = (state * n_actions + actions[state]) * S + next_state
         key, place = np.unique(keys, return_inverse=True)
-        total = _sums_by(place, count, len(key))
-        visits = _sums_by(state, count, S)
+        total, visits = _sums_by(place, count, len(key)), _sums_by(state, count, S)
         origin = key // (S * n_actions)
         mean = (rewards / np.maximum(visits, 1.0))[origin]
         numbers, times = total.astype(np.int64), None
@@ -347,7 +326,7 @@ class ActionCounts:
             or (key.size and not 0 <= key[0] <= key[-1] < n_keys)
             or not all(np.isfinite(part).all() for part in parts)
             or (self.count <= 0).any()
-            or (self.times is not None and (self.times.shape != (len(key), 3)))
+            or (self.times is not None and self.times.shape != (len(key), 3))
             or (self.times is not None and not (self.times[:, 0] >= 0.0).all())
         ):
             raise InvalidInputError(
@@ -367,11 +346,6 @@ class ActionCounts:
         times = None if self.times is None else self.times[here]
         parts = (self.count[here], self.reward_sums[here], self.reward_squares[here], times)
         return ActionCounts(self.n_states, self.n_actions, self.key[here] - b * size, *parts)
-
-    def in_batch(self, b: int, n_batches: int) -> ActionCounts:
-        """Return the counts of a single batch as batch b of ``n_batches``."""
-        key = self.key + b * self.n_states**2 * self.n_actions
-        return replace(self, key=key, n_batches=n_batches)
 
     def check_adds(self, other: ActionCounts) -> None:
         """Raise `InvalidInputError` unless the numbers of states and actions agree."""

@@ -23,10 +23,10 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from lstd_agent.arrays import FloatArray, IntArray, States
+from lstd_agent.arrays import IntArray, States
 from lstd_agent.errors import InvalidInputError, TerminationError, check_integer
 from lstd_agent.trials.encoding import Encoding
-from lstd_agent.trials.kept import KeptTrials
+from lstd_agent.trials.kept import KeptTrials, padded
 from lstd_agent.trials.logged import LoggedTrials
 from lstd_agent.trials.policies import (
     ActionNumbers,
@@ -60,62 +60,40 @@ def encoded_trials(
     Timesteps after t_max are left out; None is the ``known`` last timestep of the agent's trials so
     far, or the end of the longest trial. Without ``numbers`` actions are left out.
     """
-    T = _last_timestep(trials, t_max, known) + 1
-    n = np.minimum(trials.lengths, T)
+    longest = int(trials.lengths.max()) - 1
+    if t_max is None:
+        t_max = longest if known is None else known
+        if longest > t_max:
+            raise InvalidInputError(
+                f"trial {int(np.argmax(trials.lengths))} goes on to timestep {longest}, and the "
+                f"trials so far have t_max = {t_max}: leave out what comes after with "
+                f"t_max={t_max}, or forget the others with reset()"
+            )
+    T = check_integer("t_max", t_max, 0) + 1
+    if longest < T - 1 and known is None:
+        raise InvalidInputError(
+            f"no trial has timestep {t_max}: the longest goes to {longest}, so give a t_max of at "
+            "most that"
+        )
     ended = trials.terminated & (trials.lengths <= T)
     if ended.any() and not encoding.ends:
         i = int(np.argmax(ended))
         raise TerminationError(
-            f"trial {i} terminated at timestep {n[i] - 1}: the evaluator is for "
+            f"trial {i} terminated at timestep {trials.lengths[i] - 1}: the evaluator is for "
             "continuing tasks, which never terminate. Take the end for an absorbing state "
             'without reward with on_termination="absorb", or, where the trial only was cut '
             "short, do not call it terminated"
         )
     flat = _encoded(encoding, trials)
     encoding.check_features(flat[: trials.lengths[0] + 1])
-    first, t = np.cumsum(trials.lengths + 1) - trials.lengths - 1, np.arange(T + 1)
-    # A trial that was cut short stays in its last state, and a terminated one in the terminal
-    # state.
-    states = encoding.compact(flat)[first[:, None] + np.minimum(t, n[:, None])]
-    if ended.any():
-        states[ended[:, None] & (t >= n[:, None])] = encoding.terminal
-    has = t[:-1] < n[:, None]
-    is_kept = np.concatenate([np.arange(length) < T for length in trials.lengths])
-
-    def by_timestep(flat: NDArray[Any], otherwise: float, dtype: Any = np.float64) -> NDArray[Any]:
-        found = np.full(has.shape, otherwise, dtype)
-        found[has] = flat[is_kept]
-        return found
-
-    rewards = by_timestep(np.concatenate(trials.rewards), 0.0)
     actions = durations = None
     if trials.durations is not None:
-        durations = by_timestep(np.concatenate(trials.durations), 1.0)
+        durations = np.concatenate(trials.durations)
     if numbers is not None and trials.actions is not None:
-        actions = by_timestep(as_numbers(trials, numbers), -1, np.min_scalar_type(-numbers[0]))
-    # A trial that ended has all timesteps.
-    n = np.where(ended, T, n)
-    return KeptTrials(states, rewards, n if (n < T).any() else None, actions, None, durations)
-
-
-def _last_timestep(trials: LoggedTrials, t_max: int | None, known: int | None) -> int:
-    """Return the last timestep for added trials, or raise if they do not fit."""
-    longest = int(trials.lengths.max()) - 1
-    if t_max is None:
-        t_max = longest if known is None else known
-        if longest > t_max:
-            raise InvalidInputError(
-                f"trial {int(np.argmax(trials.lengths))} goes on to timestep {longest}, and "
-                f"the trials so far have t_max = {t_max}: leave out what comes after with "
-                f"t_max={t_max}, or forget the others with reset()"
-            )
-    t_max = check_integer("t_max", t_max, 0)
-    if t_max > longest and known is None:
-        raise InvalidInputError(
-            f"no trial has timestep {t_max}: the longest goes to {longest}, so give a "
-            "t_max of at most that"
-        )
-    return t_max
+        actions = _as_numbers(trials, numbers)
+    how = encoding.compact(flat), trials.lengths, trials.terminated, T - 1, encoding.terminal
+    rewards = np.concatenate(trials.rewards)
+    return padded(*how, rewards=rewards, durations=durations, actions=actions)
 
 
 def _encoded(encoding: Encoding, trials: LoggedTrials) -> States:
@@ -123,9 +101,14 @@ def _encoded(encoding: Encoding, trials: LoggedTrials) -> States:
     try:
         states = encoding.encode_table(joined(trials.observations))
     except (InvalidInputError, TypeError, ValueError, LookupError):
-        states = np.concatenate(
-            [_encoded_alone(encoding, trials, i) for i in range(trials.n_trials)]
-        )
+        parts = []
+        for i, observed in enumerate(trials.observations):
+            try:
+                parts.append(encoding.encode_table(observed))
+            except InvalidInputError as error:
+                where = f"in trial {i}{_first_wrong(encoding, observed)}"
+                raise InvalidInputError(f"{error} {where}") from None
+        states = np.concatenate(parts)
     if encoding.box is not None:
         outside = ((states < encoding.box.low) | (states > encoding.box.high)).any(axis=1)
         if outside.any():
@@ -138,18 +121,14 @@ def _encoded(encoding: Encoding, trials: LoggedTrials) -> States:
     return states
 
 
-def _encoded_alone(encoding: Encoding, trials: LoggedTrials, i: int) -> States:
-    """Return the states of a trial, or raise with the first observation that is wrong."""
-    observed = trials.observations[i]
-    try:
-        return encoding.encode_table(observed)
-    except InvalidInputError as error:
-        for t in range(len(observed) if isinstance(observed, np.ndarray) else 0):
-            try:
-                encoding.encode_table(observed[t : t + 1])
-            except InvalidInputError:
-                raise InvalidInputError(f"{error} in trial {i}, observation {t}") from None
-        raise InvalidInputError(f"{error} in trial {i}") from None
+def _first_wrong(encoding: Encoding, observed: Any) -> str:
+    """Return which observation of a trial is wrong as text; empty if each alone is right."""
+    for t in range(len(observed) if isinstance(observed, np.ndarray) else 0):
+        try:
+            encoding.encode_table(observed[t : t + 1])
+        except InvalidInputError:
+            return f", observation {t}"
+    return ""
 
 
 def implied_space(trials: LoggedTrials) -> gym.Space[Any] | None:
@@ -168,57 +147,60 @@ def action_numbers(
 ) -> ActionNumbers | None:
     """Return the number of Discrete actions and the first one; None if not known.
 
-    A space of actions must agree with the trials so far (``known``). Without one, integers are
-    actions from 0 to the largest, in the log or in a policy's table.
+    A space of actions must agree with the trials so far (``known``).
     """
-    actions, space = trials.actions, trials.action_space
-    if actions is None:
+    if trials.actions is None:
         return known
+    space, told = _action_space(trials, policy), None
     if isinstance(space, spaces.Discrete):
         told = discrete_actions(space)
-        if known not in (None, told):
+        if trials.action_space is not None and known not in (None, told):
             raise InvalidInputError(
                 f"actions of the trials so far are {in_words(known)}; the log has {space}"
             )
-        return told
-    if space is not None or known is not None:
-        return known
-    are_numbers = all(each.ndim == 1 and each.dtype.kind in "biu" for each in actions)
-    is_table = not callable(policy) and np.ndim(policy) == 2
-    if is_table or (are_numbers and min(int(each.min()) for each in actions) >= 0):
-        return _n_actions(actions, policy), 0
-    return None
+    return known or told
 
 
-def _n_actions(actions: list[NDArray[Any]], policy: Any) -> int:
-    """Return the number of actions of a policy's table and the log, from 0."""
-    if policy is None or callable(policy):
-        policy = ()
-    if np.ndim(policy) == 2:
-        return int(np.shape(policy)[1])
-    return 1 + max(int(np.max(policy, initial=0)), *(int(each.max()) for each in actions))
+def _action_space(trials: LoggedTrials, policy: Any) -> gym.Space[Any]:
+    """Return the space of logged actions.
+
+    If the log does not name it, integers are actions from 0 to the largest, in the log or in a
+    policy's table.
+    """
+    assert trials.actions is not None
+    if trials.action_space is not None:
+        return trials.action_space
+    is_table = policy is not None and not callable(policy)
+    if is_table and np.ndim(policy) == 2:
+        return spaces.Discrete(np.shape(policy)[1])
+    kinds = "biuf" if is_table else "biu"  # a table's actions are read from a log of any numbers
+    if all(each.ndim == 1 and each.dtype.kind in kinds for each in trials.actions):
+        number = np.concatenate(trials.actions)
+        if number.min() >= 0:
+            most = max(int(number.max()), int(np.max(policy, initial=0)) if is_table else 0)
+            return spaces.Discrete(most + 1)
+    return spaces.Box(-np.inf, np.inf, trials.actions[0].shape[1:], np.float64)
 
 
-def as_numbers(trials: LoggedTrials, numbers: ActionNumbers) -> IntArray:
+def _as_numbers(trials: LoggedTrials, numbers: ActionNumbers) -> IntArray:
     """Return the actions of all trials in one array, from 0; raise if one is invalid."""
     assert trials.actions is not None
-    for i, actions in enumerate(trials.actions):
-        if actions.ndim != 1 or actions.dtype.kind not in "biuf":
-            raise _misfit(numbers, i, actions[0])
-    number = np.concatenate(trials.actions)
-    wrong = are_none(number, numbers)
-    if wrong.any():
-        place = int(np.argmax(wrong))
-        raise _misfit(numbers, _place(trials.lengths, place)[0], number[place])
-    found: IntArray = number.astype(np.int64) - numbers[1]
-    return found
-
-
-def _misfit(numbers: ActionNumbers, trial: int, action: Any) -> InvalidInputError:
-    return InvalidInputError(
-        f"actions are {in_words(numbers)}; trial {trial} has {action}: name all of them with "
-        "action_space= when the first trials are added"
+    wrong = [(i, each[0]) for i, each in enumerate(trials.actions) if not _are_numbers(each)]
+    if not wrong:
+        number = np.concatenate(trials.actions)
+        if not (none := are_none(number, numbers)).any():
+            found: IntArray = number.astype(np.int64) - numbers[1]
+            return found
+        place = int(np.argmax(none))
+        wrong = [(_place(trials.lengths, place)[0], number[place])]
+    raise InvalidInputError(
+        f"actions are {in_words(numbers)}; trial {wrong[0][0]} has {wrong[0][1]}: name all of them "
+        "with action_space= when the first trials are added"
     )
+
+
+def _are_numbers(actions: NDArray[Any]) -> bool:
+    return actions.ndim == 1 and actions.dtype.kind in "biuf"
 
 
 def _place(sizes: IntArray, place: int) -> tuple[int, int]:
@@ -229,7 +211,7 @@ def _place(sizes: IntArray, place: int) -> tuple[int, int]:
 
 
 def check_actions(
-    policy: Policy, trials: LoggedTrials, space: gym.Space[Any], batched: bool | None = None
+    policy: Policy, trials: LoggedTrials, encoding: Encoding, batched: bool | None = None
 ) -> None:
     """Raise unless a policy takes the logged actions, as often as its table says.
 
@@ -241,48 +223,29 @@ def check_actions(
             "actions, or leave policy= out, which means that the trials are of the policy that "
             "is evaluated"
         )
-    if callable(policy) or not isinstance(space, spaces.Discrete):
-        implied: gym.Space[Any] = spaces.Box(
-            -np.inf, np.inf, trials.actions[0].shape[1:], np.float64
-        )
-        if trials.actions[0].ndim == 1 and trials.actions[0].dtype.kind in "iu":
-            implied = spaces.Discrete(_n_actions(trials.actions, None))
-        _check_calls(make_actor(policy, space, trials.action_space or implied, batched), trials)
+    action_space = _action_space(trials, policy)
+    actor = make_actor(policy, encoding.space, action_space, batched)
+    if callable(policy):
+        _check_calls(actor, trials)
         return
+    A, first = discrete_actions(action_space)
     table = np.asarray(policy)
+    probabilities = check_probabilities(np.eye(A)[table - first] if table.ndim == 1 else table)
     actions = np.concatenate(trials.actions)
-    if actions.ndim != 1 or actions.dtype.kind not in "iuf" or (actions % 1 != 0).any():
+    if not _are_numbers(actions):
         raise InvalidInputError(f"actions of a table are integers; got {trials.actions[0][:3]!r}")
-    states = np.concatenate([observed[:-1] for observed in trials.observations]) - space.start
-    action_space = trials.action_space or spaces.Discrete(_n_actions([actions], table))
-    make_actor(policy, space, action_space, None)
-    assert isinstance(action_space, spaces.Discrete)
-    if table.ndim == 1:
-        table = np.eye(int(action_space.n))[table - int(action_space.start)]
-    probabilities = check_probabilities(table)
-    _check_frequencies(states.astype(np.int64), actions, probabilities, action_space, trials)
-
-
-def _check_frequencies(
-    states: IntArray,
-    actions: NDArray[Any],
-    probabilities: FloatArray,
-    action_space: spaces.Discrete,
-    trials: LoggedTrials,
-) -> None:
-    """Raise unless actions may be drawn with a table's probabilities (S, A)."""
-    S, A = probabilities.shape
-    number = actions.astype(np.int64) - int(action_space.start)
-    possible = (number >= 0) & (number < A)
-    possible[possible] = probabilities[states[possible], number[possible]] > 0.0
+    state = encoding.encode_table(np.concatenate([seen[:-1] for seen in trials.observations]))
+    number = actions - first
+    possible = (number % 1 == 0) & (number >= 0) & (number < A)
+    number = np.where(possible, number, 0).astype(np.int64)
+    possible &= probabilities[state, number] > 0.0
     if not possible.all():
         raise _never(trials, int(np.argmin(possible)))
-    counts = np.bincount(states * A + number, minlength=S * A).reshape(S, A)
+    counts = np.bincount(state * A + number, minlength=probabilities.size).reshape(-1, A)
     seen = np.flatnonzero(counts.any(axis=1))
     n, observed, pi = counts[seen].sum(axis=1), counts[seen], probabilities[seen]
     taken = pi > 0.0
-    with np.errstate(divide="ignore"):
-        inverse = np.where(taken, 1.0 / pi, 0.0)
+    inverse = np.divide(1.0, pi, out=np.zeros_like(pi), where=taken)
     k = taken.sum(axis=1)
     terms = ((observed - n[:, None] * pi) ** 2 * inverse).sum(axis=1) / n
     variance = 2.0 * (k - 1) + (inverse.sum(axis=1) - k**2 - 2.0 * k + 2.0) / n

@@ -1,8 +1,7 @@
 """Encodings: observations become states, which have features.
 
-Observations of a Discrete space, or of a small finite space, are *counted*: states are numbers.
-Other observations are *vectors*. A task that ends has one more state, *terminal*: absorbing,
-without reward, with all features 0.
+Observations of a small finite space are *counted*: states are numbers. Others are *vectors*. A task
+that ends has one more state, *terminal*: absorbing, without reward, with all features 0.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ class _Shared:
 
     def encode_logged(self, observations: NDArray[Any]) -> States:
         """Return the states of logged observations (m, n, k); NaN marks the end of a trial."""
-        (m, n, k), living = observations.shape, np.ones(observations.shape[:2], dtype=bool)
+        living = np.ones(observations.shape[:2], dtype=bool)
         if observations.dtype.kind == "f":
             living = ~np.isnan(observations).any(axis=2)
         if not (self.ends or living.all()):
@@ -83,12 +82,10 @@ class _Shared:
             raise InvalidInputError(
                 "a trial does not start at its end, and does not go on after it"
             )
-        found = self._states_of(observations.reshape(-1, k)[living.ravel()])
-        if not living.all():
-            states = np.full((m * n, *found.shape[1:]), self.terminal, found.dtype)
-            states[living.ravel()] = found
-            found = states
-        return found.reshape(m, n, *found.shape[1:])
+        found = self._states_of(observations[living])
+        states = np.full((*living.shape, *found.shape[1:]), self.terminal, found.dtype)
+        states[living] = found
+        return states
 
     # Each kind defines its own.
     encode: Callable[[Any], States]
@@ -225,9 +222,6 @@ class CountedEncoding(_Shared):
     def check_features(self, states: States) -> None:
         """Do nothing: the features of all states were checked."""
 
-    def measure(self, observations: States) -> None:
-        """Do nothing: standardized features were measured on all states."""
-
     def compact(self, states: States) -> States:
         """Return states in the smallest type that holds them."""
         return states.astype(self.dtype)
@@ -282,9 +276,7 @@ class VectorEncoding(_Shared):
         return not isinstance(self.given, Standardized) or self.given.is_measured
 
     def measure(self, observations: NDArray[Any]) -> None:
-        """Measure standardized features on observations of trials (m, n, k), once."""
-        if self.is_measured:
-            return
+        """Measure standardized features on observations of trials (m, n, k)."""
         vectors = observations.reshape(-1, observations.shape[2]).astype(np.float64)
         self.given = self.given.measured(vectors[~np.isnan(vectors).any(axis=1)])
         self._compute = vector_features(self.given)
@@ -302,7 +294,7 @@ class VectorEncoding(_Shared):
     encode_table = encode  # numbers of any type are vectors
 
     def decode(self, state: Any) -> NDArray[Any]:
-        """Return the (flat) observation of a vector: the vector itself."""
+        """Return the (flat) observation of a vector: itself."""
         return np.asarray(state)
 
     def hold(self, observation: Any) -> NDArray[Any]:
@@ -353,13 +345,11 @@ class VectorEncoding(_Shared):
         """Return the features (n, d) of vectors, dense or CSR as they come; zero at the end."""
         # A copy: a function that computes in place must not change the trials.
         vectors: FloatArray = np.array(states, dtype=np.float64)
-        ended = np.isnan(vectors[:, 0]) if self.ends else np.zeros(0, dtype=bool)
+        ended = np.isnan(vectors[:, 0]) if self.ends else np.zeros(len(vectors), dtype=bool)
         if not ended.any():
             return self._compute(vectors)
-        if ended.all():
-            # Compute features of anything finite to find their number.
-            return np.zeros((len(vectors), self._compute(np.zeros((1, vectors.shape[1]))).shape[1]))
-        living = self._compute(vectors[~ended])
+        # Features of anything finite show their number.
+        living = self._compute(np.zeros_like(vectors[:1]) if ended.all() else vectors[~ended])
         place = np.where(ended, living.shape[0], np.cumsum(~ended) - 1)
         return pad_rows(living, 1)[place]
 

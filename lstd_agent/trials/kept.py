@@ -29,7 +29,7 @@ _WHERE = "at timestep {1} of trial {0}"
 _CHUNK = 2**20
 
 # Default entries of missing arrays.
-_MISSING = {"actions": np.int8(-1), "explored": np.bool_(False), "durations": 1.0}
+_MISSING: dict[str, Any] = {"actions": np.int8(-1), "explored": np.bool_(False), "durations": 1.0}
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,15 +85,9 @@ class KeptTrials:
         Parameters
         ----------
         observations : array_like, shape (m, t_max + 2, ...)
-            Of m trials at timesteps 0 to t_max + 1; axes after the second are flattened. NaN after
-            a trial terminated.
-        rewards : array_like, shape (m, t_max + 1)
-        lengths : array_like of int, shape (m,), optional
-            Number of timesteps of each trial, if some were cut short.
-        actions, explored : array_like, shape (m, t_max + 1), optional
-            The actions, and which of them were exploratory.
-        durations : array_like, shape (m, t_max + 1), optional
-            How long each step takes; 1 by default.
+            Axes after the second are flattened.
+        rewards, lengths, actions, explored, durations : array_like
+            As the attributes.
 
         Returns
         -------
@@ -150,17 +144,7 @@ class KeptTrials:
         times = 0 if self.durations is None else int(self.durations.nbytes)
         return int(self.observations.nbytes) + int(self.rewards.nbytes) + times
 
-    def check_adds(self, other: KeptTrials) -> None:
-        """Raise `InvalidInputError` unless observations and timesteps have the same shape.
-
-        Parameters
-        ----------
-        other : KeptTrials
-
-        Raises
-        ------
-        InvalidInputError
-        """
+    def __add__(self, other: KeptTrials) -> KeptTrials:
         if not isinstance(other, KeptTrials):
             raise InvalidInputError(f"kept trials do not add to {type(other).__name__}")
         if other.observations.shape[1:] != self.observations.shape[1:]:
@@ -169,31 +153,7 @@ class KeptTrials:
                 f"add to trials of shape {other.observations.shape[1:]}"
             )
         check_both_timed(self.durations, other.durations)
-
-    def __add__(self, other: KeptTrials) -> KeptTrials:
-        self.check_adds(other)
-        return self.together([self, other])
-
-    @classmethod
-    def together(cls, portions: list[KeptTrials]) -> KeptTrials:
-        """Return the trials of all portions, at least one.
-
-        Parameters
-        ----------
-        portions : list of KeptTrials
-
-        Returns
-        -------
-        KeptTrials
-        """
-        if len(portions) == 1:
-            return portions[0]
-        parts: dict[str, Any] = {}
-        for name in vars(portions[0]):
-            held = [getattr(portion, name) for portion in portions]
-            if any(part is not None for part in held):
-                parts[name] = np.concatenate([p.part(name) for p in portions])
-        return cls(**parts)
+        return together([self, other])
 
     def part(self, name: str) -> NDArray[Any]:
         """Return an array by its name, with default values if it is None.
@@ -213,23 +173,19 @@ class KeptTrials:
             return self.all_lengths
         return np.full(self.rewards.shape, _MISSING[name])
 
-    def take(self, index: Any, *, in_file: bool = False) -> KeptTrials:
+    def take(self, index: Any) -> KeptTrials:
         """Return some of the trials.
 
         Parameters
         ----------
         index : slice or ndarray of int
-        in_file : bool
-            Copy them into temporary files.
 
         Returns
         -------
         KeptTrials
         """
-        parts = {name: part for name, part in vars(self).items() if part is not None}
-        if not in_file:
-            return KeptTrials(**{name: part[index] for name, part in parts.items()})
-        return KeptTrials(**{name: _take_to_file(part, index) for name, part in parts.items()})
+        parts = {name: part[index] for name, part in vars(self).items() if part is not None}
+        return KeptTrials(**parts)
 
     @property
     def own(self) -> BoolArray | None:
@@ -264,6 +220,64 @@ class KeptTrials:
             states = states.astype(np.result_type(states.dtype, np.float16))
             states[np.arange(self.t_max + 1) >= self.lengths[:n, None]] = np.inf
         return states
+
+
+def padded(
+    states: NDArray[Any],
+    lengths: IntArray,
+    ended: BoolArray,
+    t_max: int,
+    terminal: Any,
+    **flat: Any,
+) -> KeptTrials:
+    """Return trials over timesteps 0 to t_max that are given one after the other.
+
+    Trial i has ``lengths[i]`` timesteps, and one state more. If it ended, it stays in the terminal
+    state; otherwise it was cut short if it is shorter. ``flat`` are other parts of `KeptTrials`.
+    """
+    T, before = t_max + 1, np.cumsum(lengths) - lengths
+    n, t = np.minimum(lengths, T), np.arange(T + 1)
+    found = states[(before + np.arange(len(lengths)))[:, None] + np.minimum(t, n[:, None])]
+    over = ended & (lengths <= T)
+    if over.any():
+        found[over[:, None] & (t >= n[:, None])] = terminal
+    has = t[:-1] < n[:, None]
+    is_used = np.arange(lengths.sum()) - np.repeat(before, lengths) < T
+    parts: dict[str, Any] = {}
+    for name, numbers in flat.items():
+        if numbers is not None:
+            dtype = numbers.dtype
+            if name == "actions":
+                dtype = np.min_scalar_type(-1 - int(numbers.max()))
+            parts[name] = np.full(has.shape, _MISSING.get(name, 0.0), dtype)
+            parts[name][has] = numbers[is_used]
+    n = np.where(over, T, n)  # a trial that has ended has all timesteps
+    return KeptTrials(found, lengths=n if (n < T).any() else None, **parts)
+
+
+def together(portions: list[KeptTrials], *, in_file: bool = False) -> KeptTrials:
+    """Return the trials of all portions, at least one, in temporary files if they shall be."""
+    if len(portions) == 1 and not in_file:
+        return portions[0]
+    parts: dict[str, Any] = {}
+    for name in vars(portions[0]):
+        if any(getattr(portion, name) is not None for portion in portions):
+            pieces = [portion.part(name) for portion in portions]
+            shape = (sum(map(len, pieces)), *pieces[0].shape[1:])
+            parts[name] = _allocated(shape, np.result_type(*pieces), in_file)
+            np.concatenate(pieces, out=parts[name])
+    return KeptTrials(**parts)
+
+
+def taken_to_file(trials: KeptTrials, index: IntArray) -> KeptTrials:
+    """Return some of the trials, copied into temporary files."""
+    parts = {name: part for name, part in vars(trials).items() if part is not None}
+    for name, part in parts.items():
+        parts[name] = _allocated((len(index), *part.shape[1:]), part.dtype, in_file=True)
+        step = max(1, _CHUNK // part[:1].size)
+        for i in range(0, len(index), step):
+            parts[name][i : i + step] = part[index[i : i + step]]
+    return KeptTrials(**parts)
 
 
 def bad_reward(reward: Any) -> str:
@@ -302,65 +316,20 @@ def checked_durations(durations: ArrayLike, shape: tuple[int, ...], where: str) 
 
 def check_both_timed(ours: Any, theirs: Any) -> None:
     """Raise `InvalidInputError` if only one of two groups of trials has durations."""
-    if (ours is None) != (theirs is None):
+    check_timed(ours is not None, theirs)
+
+
+def check_timed(is_timed: bool | None, durations: Any) -> None:
+    """Raise unless durations are given if trials are timed; None if that is not known yet."""
+    if is_timed not in (None, durations is not None):
         raise InvalidInputError(
             "some trials or steps have durations and others do not: give all of them durations "
             "(1 where a step takes one unit of time), or none, or forget the others with reset()"
         )
 
 
-class GrowingTrials:
-    """A growing set of trials: in memory up to ``max_bytes``, beyond it in files.
-
-    Files are temporary and have no name: they vanish with the process or the arrays.
-    """
-
-    def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
-        self.in_file = False
-        self._n = 0
-        self._held: dict[str, NDArray[Any]] = {}
-
-    @property
-    def n_trials(self) -> int:
-        """Number of trials so far."""
-        return self._n
-
-    @property
-    def trials(self) -> KeptTrials:
-        """All trials so far, in the order in which they came."""
-        return KeptTrials(**{name: part[: self._n] for name, part in self._held.items()})
-
-    def add(self, more: KeptTrials) -> None:
-        """Add trials."""
-        if self._n:
-            self.trials.check_adds(more)
-        size = more.nbytes + (self.trials.nbytes if self._n else 0)
-        move = not self.in_file and size > self._max_bytes
-        in_file, n = self.in_file or move, self._n + more.n_trials
-        grown = dict(self._held)
-        for name in vars(more):
-            held = self._held.get(name)
-            if held is None and getattr(more, name) is None:
-                continue
-            new = more.part(name)
-            if held is None and self._n:
-                held = self.trials.part(name)
-            dtype = new.dtype if held is None else np.result_type(held, new)
-            if held is None or n > len(held) or move or dtype != held.dtype:
-                # Reserve half as much again, so that small additions rarely copy.
-                room = n if held is None else max(n, len(held) + len(held) // 2)
-                larger = allocated((room, *new.shape[1:]), dtype, in_file)
-                if held is not None:
-                    larger[: self._n] = held[: self._n]
-                held = larger
-            held[self._n : n] = new
-            grown[name] = held
-        self._held, self.in_file, self._n = grown, in_file, n
-
-
-def allocated(shape: tuple[int, ...], dtype: Any, in_file: bool) -> NDArray[Any]:
-    """Return an array in memory, or in a temporary file that vanishes with it, if there is room."""
+def _allocated(shape: tuple[int, ...], dtype: Any, in_file: bool) -> NDArray[Any]:
+    """Return an array in memory, or in a temporary file without a name, which vanishes with it."""
     if not in_file:
         return np.empty(shape, dtype)
     n_bytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
@@ -376,14 +345,6 @@ def allocated(shape: tuple[int, ...], dtype: Any, in_file: bool) -> NDArray[Any]
             ) from error
         # A plain array: the map is closed with the last array that views it.
         return np.asarray(np.memmap(file, dtype, "r+", shape=shape))
-
-
-def _take_to_file(array: NDArray[Any], index: NDArray[np.int64]) -> NDArray[Any]:
-    taken = allocated((len(index), *array.shape[1:]), array.dtype, in_file=True)
-    step = max(1, _CHUNK // array[:1].size)
-    for first in range(0, len(index), step):
-        taken[first : first + step] = array[index[first : first + step]]
-    return taken
 
 
 def in_words(n_bytes: int) -> str:

@@ -98,13 +98,10 @@ class LoggedTrials:
         observations : array_like, shape (m, n + 1, ...), or iterable of batches
             Lengths may differ. For a Dict or Tuple space each batch is a dict or tuple of arrays (n
             + 1, ...).
-        rewards : array_like, shape (m, n), or iterable of array_like
-            ``rewards[i][t]`` is paid on leaving ``observations[i][t]``.
-        actions : array_like, shape (m, n, ...), or iterable of array_like, optional
+        rewards, actions, durations : array_like, shape (m, n), or iterable of array_like
+            Of leaving ``observations[i][t]``. Actions and durations are optional.
         terminated : array_like of bool, shape (m,), optional
             Whether each trial ended with its last transition; by default none did.
-        durations : array_like, shape (m, n), or iterable of array_like, optional
-            ``durations[i][t]`` is how long trial i stays in ``observations[i][t]``; 1 by default.
         observation_space, action_space : Space, optional
 
         Returns
@@ -121,21 +118,18 @@ class LoggedTrials:
             for batch in _each(observations, "observations")
         ]
         paid = [_rewards_of(each, i) for i, each in enumerate(_each(rewards, "rewards"))]
-        taken = times = None
+        taken, times, m = None, None, len(paid)
         if actions is not None:
             each_trial = _each(actions, "actions")
             taken = [plain_array(each, "the actions of a trial") for each in each_trial]
         if durations is not None:
             times = _each(durations, "durations")
-        m = len(paid)
         if m == 0:
             raise InvalidInputError("there are no trials: give observations and rewards of one")
         for name, parts in (("observations", observed), ("actions", taken), ("durations", times)):
             if parts is not None and len(parts) != m:
                 raise InvalidInputError(f"rewards are of {m} trials, {name} of {len(parts)}")
-        ended = np.zeros(m, dtype=bool)
-        if terminated is not None:
-            ended = plain_array(terminated, "terminated")
+        ended = np.zeros(m, bool) if terminated is None else plain_array(terminated, "terminated")
         if ended.shape != (m,) or ended.dtype != bool:
             raise InvalidInputError(
                 f"terminated holds a bool for each of {m} trials, whether it ended with its last "
@@ -370,101 +364,102 @@ def _trials_of(columns: dict[str, NDArray[Any]], drop_last: bool) -> dict[str, A
     number = rank[number.ravel()]
     order = np.lexsort((columns.get("timestep", np.arange(len(reward))), number))
     columns = {name: column[order] for name, column in columns.items()}
-    # The rows of trial i are those from start[i] to last[i].
+    # The rows of trial i are those from start[i] to last[i], and n[i] of them are transitions.
     stop = np.cumsum(np.bincount(number))
-    start, last, number = np.append(0, stop[:-1]), stop - 1, number[order]
-    if "timestep" in columns:
-        _check_timesteps(columns, start[number])
+    start, last = np.append(0, stop[:-1]), stop - 1
     ends = columns.get("terminated", np.zeros(len(reward), dtype=bool)).astype(bool)
-    is_last = np.isin(np.arange(len(reward)), last)
-    if (goes_on := ends & ~is_last).any():
-        row = int(np.argmax(goes_on))
-        raise InvalidInputError(
-            f"trial {_label(columns, row)} terminates in its row {row - start[number[row]]} and "
-            "goes on: give what follows an end another trial number"
-        )
     is_whole = ends[last] | ("next_observation" in columns)
-    _check_last_rows(columns, start, last, ~is_whole, drop_last)
     n = last - start + is_whole
-    _check_missing_rewards(columns, start[number], n[number])
+    _check_rows(columns, number[order], start, n, ends, drop_last)
     times = _times(columns, is_whole, last)
     cut = [slice(a, a + k) for a, k in zip(start.tolist(), n.tolist(), strict=True)]
-    trials = {
+    observed = columns["observation"]
+    if "next_observation" in columns:
+        following = columns["next_observation"]
+        seen = [np.append(observed[each], following[each][-1:], axis=0) for each in cut]
+    else:  # observations after an end do not matter: repeat the last one
+        pairs = zip(cut, last, strict=True)
+        seen = [observed[np.minimum(np.arange(c.start, c.stop + 1), b)] for c, b in pairs]
+    return {
         "rewards": [columns["reward"][each] for each in cut],
-        "observations": _observations(columns, start, last, n, is_last),
+        "observations": seen,
         "actions": [columns["action"][each] for each in cut] if "action" in columns else None,
         "durations": None if times is None else [times[each] for each in cut],
+        "terminated": ends[last],
     }
-    return {**trials, "terminated": ends[last]}
 
 
-def _check_timesteps(columns: Mapping[str, NDArray[Any]], start: IntArray) -> None:
-    """Raise unless each trial has consecutive timesteps from the same one on.
-
-    The trial of each row starts in row ``start``, shape (n,).
-    """
-    timestep = columns["timestep"]
-    if timestep.dtype.kind not in "iuf":
-        raise InvalidInputError(
-            f"timesteps are integers; got {timestep[0]}: count the steps of each trial, for "
-            "example the minutes since it began"
-        )
-    expected = np.arange(len(timestep)) - start + timestep.min()
-    wrong = np.flatnonzero(timestep != expected)
-    if wrong.size:
-        i = wrong[0]
-        raise InvalidInputError(
-            f"trial {_label(columns, i)} has timestep {timestep[i]} where {expected[i]} comes "
-            "next: trials begin at the same timestep and leave none out. Cut the trial before the "
-            "gap, or leave it out"
-        )
-
-
-def _label(columns: Mapping[str, NDArray[Any]], row: int) -> str:
-    """Return the name of a row's trial, for a message."""
-    return repr(np.asarray(columns["trial"][row]).item())
-
-
-def _check_missing_rewards(
-    columns: Mapping[str, NDArray[Any]], start: IntArray, n: IntArray
-) -> None:
-    """Raise if a reward is missing; each row is of a trial with a start and n rewards."""
-    missing = np.isnan(columns["reward"].astype(np.float64)) & (np.arange(len(n)) - start < n)
-    if missing.any():
-        row = int(np.argmax(missing))
-        raise InvalidInputError(
-            f"rewards must be finite; got nan in row {row - start[row]} of trial "
-            f"{_label(columns, row)}: fill the reward in, or cut the trial before this row"
-        )
-
-
-def _check_last_rows(
+def _check_rows(
     columns: Mapping[str, NDArray[Any]],
+    number: IntArray,
     start: IntArray,
-    last: IntArray,
-    is_open: BoolArray,
+    n: IntArray,
+    ends: BoolArray,
     drop_last: bool,
 ) -> None:
-    """Raise unless the last row of each open trial is only an observation."""
-    reward = columns["reward"].astype(np.float64)
-    wrong = is_open & ((start == last) | (~np.isnan(reward[last]) & (not drop_last)))
-    if not wrong.any():
-        return
-    i = int(np.argmax(wrong))
-    label = _label(columns, start[i])
-    if start[i] == last[i]:
-        raise InvalidInputError(f"trial {label} has a single row, which shows no transition")
-    if np.isnan(reward[start[i]]):
+    """Raise unless rows, each of a trial with this number, are transitions that follow each other.
+
+    Trial i starts in row ``start[i]`` and has ``n[i]`` transitions. If its last row is none, it has
+    only an observation.
+    """
+    reward, t = columns["reward"].astype(np.float64), np.arange(len(number)) - start[number]
+    is_last = np.append(number[1:] != number[:-1], True)
+    is_missing, is_open = np.isnan(reward), is_last & (t == n[number])
+
+    def found(wrong: BoolArray) -> tuple[int, str] | None:
+        """Return the first wrong row, and the name of its trial."""
+        row = int(np.argmax(wrong))
+        return (row, repr(np.asarray(columns["trial"][row]).item())) if wrong.any() else None
+
+    if "timestep" in columns:
+        timestep = columns["timestep"]
+        if timestep.dtype.kind not in "iuf":
+            raise InvalidInputError(
+                f"timesteps are integers; got {timestep[0]}: count the steps of each trial, for "
+                "example the minutes since it began"
+            )
+        expected = t + timestep.min()
+        if place := found(timestep != expected):
+            row, label = place
+            raise InvalidInputError(
+                f"trial {label} has timestep {timestep[row]} where {expected[row]} comes next: "
+                "trials begin at the same timestep and leave none out. Cut the trial before the "
+                "gap, or leave it out"
+            )
+    if place := found(ends & ~is_last):
         raise InvalidInputError(
-            f"the first reward of trial {label} is missing and the last is not: rewards are "
-            "paid on entering a row's observation, and must be paid on leaving it. Shift them "
-            "by one within each trial"
+            f"trial {place[1]} terminates in its row {t[place[0]]} and goes on: give what follows "
+            "an end another trial number"
         )
-    raise InvalidInputError(
-        f"the last row of trial {label} has the reward {reward[last[i]]}, and no observation "
-        "follows it: name the columns of next observations (next_observation=), or leave it out "
-        "with drop_last=True"
-    )
+    if place := found(is_open & (t == 0)):
+        raise InvalidInputError(f"trial {place[1]} has a single row, which shows no transition")
+    if place := found(is_open & ~is_missing & (not drop_last)):
+        row, label = place
+        if is_missing[start[number[row]]]:
+            raise InvalidInputError(
+                f"the first reward of trial {label} is missing and the last is not: rewards are "
+                "paid on entering a row's observation, and must be paid on leaving it. Shift them "
+                "by one within each trial"
+            )
+        raise InvalidInputError(
+            f"the last row of trial {label} has the reward {reward[row]}, and no observation "
+            "follows it: name the columns of next observations (next_observation=), or leave it "
+            "out with drop_last=True"
+        )
+    if place := found(is_missing & ~is_open):
+        raise InvalidInputError(
+            f"rewards must be finite; got nan in row {t[place[0]]} of trial {place[1]}: fill the "
+            "reward in, or cut the trial before this row"
+        )
+    if "next_observation" in columns:
+        observed, following = columns["observation"], columns["next_observation"]
+        unlike = (observed[1:] != following[:-1]).reshape(len(t) - 1, -1).any(axis=1)
+        if place := found(np.append(unlike, False) & ~is_last):
+            row, label = place
+            raise InvalidInputError(
+                f"row {t[row]} of trial {label} is followed by {following[row]}, and the row after "
+                f"it is at {observed[row + 1]}: are rows missing, or is the column of trials wrong?"
+            )
 
 
 def _times(
@@ -479,9 +474,9 @@ def _times(
         return None
     elif is_whole.any():
         raise InvalidInputError(
-            f"no row follows the last one of trial {_label(columns, last[np.argmax(is_whole)])}, "
-            "so time= does not give its duration: name a column of durations "
-            "(duration=) instead"
+            "no row follows the last one of trial "
+            f"{columns['trial'][last[np.argmax(is_whole)]]!s}, so time= does not give its "
+            "duration: name a column of durations (duration=) instead"
         )
     elif columns["time"].dtype.kind not in "fiubM":
         raise InvalidInputError(
@@ -491,28 +486,3 @@ def _times(
     else:
         times = np.diff(columns["time"])
     return times / np.timedelta64(1, "s") if times.dtype.kind == "m" else times
-
-
-def _observations(
-    columns: Mapping[str, NDArray[Any]],
-    start: IntArray,
-    last: IntArray,
-    n: IntArray,
-    is_last: BoolArray,
-) -> list[NDArray[Any]]:
-    """Return the n + 1 observations of the n transitions of each trial."""
-    observed, each = columns["observation"], list(zip(start, last, n, strict=True))
-    if "next_observation" not in columns:
-        # Observations after an end do not matter: repeat the last one.
-        return [observed[np.minimum(np.arange(a, a + k + 1), b)] for a, b, k in each]
-    following = columns["next_observation"]
-    unlike = (observed[1:] != following[:-1]).reshape(len(observed) - 1, -1).any(axis=1)
-    unlike &= ~is_last[:-1]
-    if unlike.any():
-        row = int(np.argmax(unlike))
-        raise InvalidInputError(
-            f"row {row - start[start <= row][-1]} of trial {_label(columns, row)} is followed "
-            f"by {following[row]}, and the row after it is at {observed[row + 1]}: are rows "
-            "missing, or is the column of trials wrong?"
-        )
-    return [np.concatenate((observed[a : b + 1], following[b : b + 1])) for a, b, _ in each]

@@ -15,17 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lstd_agent.arrays import BoolArray, States
+from lstd_agent.arrays import BoolArray
 from lstd_agent.errors import InvalidInputError, NotFittedError, check_integer
+from lstd_agent.trials.counted import Recording
 from lstd_agent.trials.encoding import Encoding
-from lstd_agent.trials.kept import check_both_timed
+from lstd_agent.trials.kept import check_timed
 from lstd_agent.trials.policies import Actor
-from lstd_agent.trials.recording import (
-    LockstepTrials,
-    Recording,
-    SequentialTrials,
-    as_rewards,
-)
+from lstd_agent.trials.recording import LockstepTrials, SequentialTrials, as_rewards
 from lstd_agent.trials.spaces import is_batch, plain_array
 
 # Number of timesteps of finished single trials that are added up together: a few megabytes.
@@ -47,7 +43,7 @@ class UserLoop:
         lock: AbstractContextManager[Any],
     ) -> None:
         self._gathered, self._known, self._lock = gathered, known, lock
-        self._policy: tuple[Actor, np.random.Generator, Encoding] | None = None
+        self.policy: tuple[Actor, np.random.Generator, Encoding] | None = None
         self._sequential: SequentialTrials | None = None
         self._thread = 0
 
@@ -62,10 +58,6 @@ class UserLoop:
         self._longest: float = -1
         return self._sequential
 
-    def act_by(self, actor: Actor, rng: np.random.Generator) -> None:
-        """Let a policy act from here on."""
-        self._policy = actor, rng, self._trial.encoding
-
     @property
     def _trial(self) -> SequentialTrials:
         return self._sequential or self.begin(self._known())
@@ -79,7 +71,7 @@ class UserLoop:
     @property
     def n_waiting(self) -> int:
         """Finished trials that have not been added yet."""
-        return 0 if self._sequential is None else self._sequential.n_finished
+        return 0 if self._sequential is None else len(self._sequential.finished)
 
     @property
     def under_way(self) -> bool:
@@ -89,15 +81,14 @@ class UserLoop:
 
     def act(self, observation: Any) -> Any:
         """Return the policy's action, or its actions; see `SeminormLSTDAgent.act`."""
-        if self._policy is None:
+        if self.policy is None:
             raise NotFittedError("the agent has no policy: give one to attach()")
-        actor, rng, encoding = self._policy
-        if encoding.is_single(observation):
-            return actor.one(observation, rng)
-        if is_batch(encoding.space, observation):
-            encoding.encode(observation)
-            return actor(observation, rng)
-        encoding.hold(observation)
+        actor, rng, encoding = self.policy
+        if not encoding.is_single(observation):
+            if is_batch(encoding.space, observation):
+                encoding.encode(observation)
+                return actor(observation, rng)
+            encoding.hold(observation)
         return actor.one(observation, rng)
 
     def observe(
@@ -120,11 +111,15 @@ class UserLoop:
             t = self._checked_timestep(t, trial.n_timesteps)
             self._longest = math.inf if self.t_max is None else self.t_max
         if t == 0:
-            if self._gathered.n_trials or trial.n_finished:
-                check_both_timed(duration, self._known_durations)
             self._thread = get_ident()
-            trial.start(observation)
-            self._check_features(trial)
+            trial.start(observation, self._gathered.is_timed)
+            if not self._is_checked:
+                try:
+                    trial.check_features()
+                except BaseException:
+                    trial.drop()
+                    raise
+                self._is_checked = True
         elif get_ident() != self._thread:
             raise _other_thread()
         elif trial.terminated:
@@ -136,20 +131,6 @@ class UserLoop:
         if terminated is not False:
             terminated = bool(_flags(terminated, ()))
         trial.advance(reward, next_observation, terminated, None, duration)
-
-    @property
-    def _known_durations(self) -> Any:
-        return self._gathered.durations if self._gathered.n_trials else self._trial.durations
-
-    def _check_features(self, trial: SequentialTrials) -> None:
-        """Check features by the first state; if they fail, drop the trial."""
-        if not self._is_checked:
-            try:
-                trial.encoding.check_features(trial.encoding.encode_held([trial.last]))
-            except BaseException:
-                trial.drop()
-                raise
-            self._is_checked = True
 
     def _observe_batch(
         self,
@@ -178,8 +159,7 @@ class UserLoop:
         ended = _flags(terminated, (n,))
         if trials is None:
             self.flush()
-            if self._gathered.n_trials:
-                check_both_timed(duration, self._known_durations)
+            check_timed(self._gathered.is_timed, duration)
             self._thread = get_ident()
             how = self._gathered.n_trials, self._gathered.n_stored_trials
             trials = LockstepTrials(self._recording, state, *how)
@@ -188,7 +168,9 @@ class UserLoop:
                 f"{len(trials.states)} trials are under way; got observations of {n}"
             )
         else:
-            _check_followed(t, state, trials.states, trials.living)
+            same = (state == trials.states).reshape(n, -1).all(axis=1) | ~trials.living
+            if not same.all():
+                raise _elsewhere(int(np.argmin(same)), t)
         trials.advance(rewards, next_state, ended, None, duration)
         self._lockstep = trials
 
@@ -199,30 +181,17 @@ class UserLoop:
         if get_ident() != self._thread:
             raise _other_thread()
         if self._lockstep is not None:
-            self._end_lockstep(self._lockstep)
+            self._lockstep.end(self.t_max)
+            with self._lock:
+                self._gathered.add(self._lockstep.finish())
+                self._lockstep = None
             return
-        self._trial.t_max = self.t_max
-        self._trial.end()
+        trial = self._trial
+        trial.t_max = self.t_max
+        trial.end()
         self._longest = -1
-        t_max = self._trial.t_max
-        assert t_max is not None
-        if self.n_waiting * (t_max + 1) >= _MOST_WAITING:
+        if sum(len(rewards) for _, rewards, *_ in trial.finished) >= _MOST_WAITING:
             self.flush()
-
-    def _end_lockstep(self, trials: LockstepTrials) -> None:
-        n, t_max = trials.n_timesteps, self.t_max
-        if t_max is not None and n <= t_max and not trials.living.any():
-            nothing = np.zeros(len(trials.states))
-            for _ in range(n, t_max + 1):
-                trials.advance(nothing, trials.states, None, None, trials.durations)
-        elif t_max not in (None, n - 1):
-            raise InvalidInputError(
-                f"these trials have timesteps 0 to {n - 1}, the others 0 to {t_max}: all trials "
-                "must have the same t_max. Drop them with drop_trial()"
-            )
-        with self._lock:
-            self._gathered.add(trials.finish())
-            self._lockstep = None
 
     def drop_trial(self) -> None:
         """Forget the trial, or the trials in lockstep, under way."""
@@ -235,8 +204,9 @@ class UserLoop:
         with self._lock:
             if self.n_waiting:
                 how = self._gathered.n_trials, self._gathered.n_stored_trials
-                self._gathered.add(self._recording.portion_of(self._trial.finished(), *how))
-                self._trial.forget_finished()
+                trials = self._trial.whole()
+                self._gathered.add(self._recording.portion_of(trials, *how))
+                self._trial.finished = []
 
     def _checked_timestep(self, t: object, expected: int) -> int:
         """Return a timestep that comes next, or raise."""
@@ -262,13 +232,6 @@ def _flags(terminated: Any, shape: tuple[int, ...]) -> BoolArray:
             f"terminated is a bool, one for each trial of a batch; got {terminated!r}"
         )
     return np.broadcast_to(flags.astype(bool), shape)
-
-
-def _check_followed(t: int, state: States, expected: States, living: BoolArray) -> None:
-    """Raise unless living trials are observed in the next state of their last transition."""
-    same = (state == expected).reshape(len(state), -1).all(axis=1)
-    if not (same | ~living).all():
-        raise _elsewhere(int(np.argmin(same | ~living)), t)
 
 
 def _elsewhere(trial: int, t: int) -> InvalidInputError:

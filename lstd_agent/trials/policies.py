@@ -5,10 +5,6 @@ recognized by their methods: no such library is imported before a policy needs i
 ``model.predict(observations)``, with its default for drawing actions (``partial(model.predict,
 deterministic=True)`` draws none). `StatedPolicy` compares policies, so that trials of another
 policy are not added by mistake.
-
-`Exploration` replaces some actions in the first half of each trial. A policy's own trials may show
-one action in each state; exploratory actions show the others. The gain and the tail stay the
-policy's, because they use the second half of all timesteps.
 """
 
 from __future__ import annotations
@@ -25,9 +21,8 @@ import numpy as np
 from gymnasium import Space, spaces
 from numpy.typing import ArrayLike, NDArray
 
-from lstd_agent.arrays import BoolArray, FloatArray, IntArray
+from lstd_agent.arrays import BoolArray, FloatArray
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.trials.counts import Taken
 from lstd_agent.trials.spaces import as_batch, batch_size, part_sizes, plain_array, take
 
 
@@ -40,10 +35,6 @@ class Model(Protocol):
 
 Policy: TypeAlias = ArrayLike | Callable[[Any], Any] | Model
 """What `SeminormLSTDAgent.collect` takes as a policy."""
-
-Explore: TypeAlias = int | float | Callable[[Any], Any]
-"""What `SeminormLSTDAgent.collect` takes for exploration: a number of exploratory actions a trial,
-a probability of one at each timestep of the first half, or another policy for all of them."""
 
 ActionNumbers: TypeAlias = tuple[int, int]
 """The number of Discrete actions, and the first one."""
@@ -99,21 +90,6 @@ def make_actor(
     return StochasticActor(check_probabilities(array), first_state, first_action)
 
 
-def check_table(
-    policy: NDArray[Any], observation_space: Space[Any], actions: tuple[int, int] | None
-) -> None:
-    """Raise `InvalidInputError` unless a policy is an array of actions or probabilities.
-
-    If the number of actions and the first one are not known, the policy gives them.
-    """
-    if actions is None and policy.ndim == 1 and policy.size:
-        actions = int(policy.max()) - int(policy.min()) + 1, int(policy.min())
-    elif actions is None:
-        actions = np.shape(policy)[-1], 0
-    n, first = actions
-    make_actor(policy, observation_space, spaces.Discrete(n, start=first), None)
-
-
 def check_probabilities(array: NDArray[Any]) -> FloatArray:
     """Return rows of action probabilities in double precision, or raise.
 
@@ -143,14 +119,12 @@ class TableActor:
     """Takes one action in each state."""
 
     def __init__(self, actions: NDArray[np.int64], first_state: int) -> None:
-        self._actions = actions
-        self._list = actions.tolist()
+        self._actions, self._list = actions, actions.tolist()
         self._first_state = first_state
 
     def __call__(self, observations: Any, rng: np.random.Generator) -> NDArray[Any]:
-        """Return the actions (n,) for observations (n,)."""
-        actions: NDArray[Any] = self._actions[observations - self._first_state]
-        return actions
+        """Return the actions (n, ...) for a batch of n observations."""
+        return np.asarray(self._actions[observations - self._first_state])
 
     def one(self, observation: Any, rng: np.random.Generator) -> Any:
         """Return the action for a single observation."""
@@ -171,7 +145,7 @@ class StochasticActor:
         self._rows = thresholds[:, :-1].tolist()
 
     def __call__(self, observations: Any, rng: np.random.Generator) -> NDArray[Any]:
-        """Return the actions (n,) for observations (n,)."""
+        """Return the actions (n, ...) for a batch of n observations."""
         state = observations - self._first_state
         u = rng.random(state.shape[0])
         action = np.full(state.shape[0], self._first_action, dtype=np.int64)
@@ -215,10 +189,9 @@ class CallableActor:
         n, first = self._numbers
         if actions.dtype.kind in "iu" and first <= actions.min() and actions.max() < first + n:
             return actions
-        wrong = np.ones(actions.shape, dtype=bool)
-        if actions.dtype.kind in "biuf":
-            wrong = are_none(actions.astype(np.float64), self._numbers)
-        if wrong.any():
+        is_number = actions.dtype.kind in "biuf"
+        numbers = actions.astype(np.float64) if is_number else np.full(actions.shape, np.nan)
+        if (wrong := are_none(numbers, self._numbers)).any():
             raise InvalidInputError(
                 f"the policy takes action {actions[wrong][0]}; actions are "
                 f"{in_words(self._numbers)}"
@@ -319,8 +292,8 @@ def module_actions(
 ) -> NDArray[Any]:
     """Return the actions of a torch module for a batch.
 
-    The module gets the batch in the type of its parameters (Discrete observations as int64). It
-    returns actions, or a number for each Discrete action: the largest one wins.
+    It gets the batch in the type of its parameters (Discrete observations as int64), and returns
+    actions, or a number for each Discrete action: the largest one wins.
     """
     import torch  # already imported for the module
 
@@ -362,17 +335,13 @@ def _tensors(space: Space[Any], batch: Any, parameter: Any) -> Any:
 
 
 def fingerprint(policy: Any) -> str | None:
-    """Return a hash of the parameters of a policy that learns, or None.
-
-    Training changes the hash, although the object stays the same.
-    """
+    """Return a hash of the parameters of a policy that learns, which training changes, or None."""
     while isinstance(policy, partial):
         policy = policy.func
     policy = getattr(policy, "__self__", policy)
-    module = policy if is_module(policy) else getattr(policy, "policy", None)
+    module: Any = policy if is_module(policy) else getattr(policy, "policy", None)
     if not is_module(module):
         return None
-    assert module is not None
     digest = hashlib.sha256()
     for name, value in module.state_dict().items():
         digest.update(name.encode())
@@ -406,28 +375,27 @@ class StatedPolicy:
 def same_policy(a: Any, b: Any) -> bool:
     """Return whether two policies are the same.
 
-    Arrays are the same if their numbers are. Functions are the same if their code and the values
-    that it refers to are. Other callables are the same if they are one object.
+    Arrays are the same if their numbers are, functions if their code and the values that it refers
+    to are, and other callables if they are one object.
     """
     if a is b:
         return True
-    if callable(a) != callable(b):
-        return False
-    if not callable(a):
+    if not (callable(a) or callable(b)):
         return np.array_equal(plain_array(a, "a policy"), plain_array(b, "a policy"))
     if isinstance(a, types.MethodType) and isinstance(b, types.MethodType):
         return a.__func__ is b.__func__ and a.__self__ is b.__self__
-    return isinstance(a, types.FunctionType | partial) and _same_values(_inside(a), _inside(b))
+    inner = _inside(a)
+    return inner is not None and _same_values(inner, _inside(b))
 
 
-def _inside(function: Any) -> Any:
-    """Return the values that a function or a partial one refers to."""
+def _inside(function: Any) -> tuple[Any, ...] | None:
+    """Return the values that a function or a partial one refers to; None for other objects."""
     if isinstance(function, types.FunctionType):
         cells = tuple(cell.cell_contents for cell in function.__closure__ or ())
         return function.__code__, function.__defaults__, function.__kwdefaults__, cells
     if isinstance(function, partial):
         return function.func, function.args, function.keywords
-    return ()
+    return None
 
 
 def _same_values(a: Any, b: Any) -> bool:
@@ -436,129 +404,12 @@ def _same_values(a: Any, b: Any) -> bool:
         return True
     if isinstance(a, tuple) and isinstance(b, tuple):
         return len(a) == len(b) and all(map(_same_values, a, b))
-    if isinstance(a, types.FunctionType | partial):
+    if _inside(a) is not None:
         return same_policy(a, b)
     try:
         return type(a) is type(b) and np.array_equal(a, b)
     except Exception:  # comparing a user's objects may raise anything
         return False
-
-
-def check_explore(explore: Any, t_max: int) -> Explore:
-    """Return how to explore in trials up to t_max, checked."""
-    if callable(explore):
-        return explore  # type: ignore[no-any-return]
-    half = (t_max + 1) // 2
-    if isinstance(explore, int | np.integer) and not isinstance(explore, bool):
-        if 0 <= explore <= half:
-            return int(explore)
-        raise InvalidInputError(
-            f"explore={explore} actions need as many timesteps in the first half of a trial, and "
-            f"with t_max = {t_max} there are {half}"
-        )
-    if isinstance(explore, float | np.floating) and 0.0 <= explore <= 1.0:
-        return float(explore)
-    raise InvalidInputError(
-        "explore is a number of actions a trial (int), a probability (float from 0.0 to 1.0), or "
-        f"a policy as a function of observations; got {explore!r}"
-    )
-
-
-class Exploration:
-    """Replaces some of a policy's actions by exploratory ones.
-
-    Exploratory actions are drawn uniformly from all actions, or from those that
-    ``info["action_mask"]`` allows. ``wherever`` says for a batch of observations where to explore
-    at any timestep, for example where the policy has no action.
-    """
-
-    def __init__(
-        self,
-        explore: Explore,
-        action_space: Space[Any],
-        t_max: int,
-        rng: np.random.Generator,
-        batched: bool | None = None,
-        wherever: Callable[[Any], BoolArray] | None = None,
-    ) -> None:
-        self.n_actions, self._first_action = discrete_actions(action_space)
-        self._half = (t_max + 1) // 2
-        self._number = explore if isinstance(explore, int) else None
-        self._probability = explore if isinstance(explore, float) else 1.0
-        self._rng = rng
-        self._wherever = wherever
-        self._behavior: Actor | None = None
-        if callable(explore):
-            self._behavior = CallableActor(explore, action_space, batched)
-        self._times: IntArray = np.empty((0, 0), dtype=np.int64)
-
-    def begin(self, n: int) -> None:
-        """Draw the exploratory timesteps of n new trials."""
-        if self._number is not None:
-            # The first entries of a random permutation are distinct timesteps.
-            order = self._rng.random((n, self._half)) if self._number else np.empty((n, 0))
-            self._times = np.argsort(order, axis=1, kind="stable")[:, : self._number]
-
-    def choose(
-        self, t: int, observations: Any, action: NDArray[Any], info: dict[str, Any]
-    ) -> tuple[NDArray[Any], Taken]:
-        """Return the actions of n trials, some exploratory, and their record."""
-        n = len(action)
-        explored = self._is_explored(t, n)
-        if self._wherever is not None:
-            explored = explored | self._wherever(observations)
-        chosen = np.asarray(action)
-        if explored.any():
-            chosen = np.where(explored, self._exploratory(observations, n, info), chosen)
-        return chosen, Taken(chosen.astype(np.int64) - self._first_action, explored)
-
-    def choose_one(
-        self, t: int, observation: Any, action: Any, info: dict[str, Any]
-    ) -> tuple[int, Taken]:
-        """Return the action of a single trial, and its record."""
-        chosen, taken = self.choose(t, as_batch(observation), np.array([action]), info)
-        return int(chosen[0]), taken
-
-    def _is_explored(self, t: int, n: int) -> BoolArray:
-        if self._number is not None:
-            return np.asarray((self._times == t).any(axis=1))
-        if t >= self._half:
-            return np.zeros(n, dtype=bool)
-        if self._probability >= 1.0:
-            return np.ones(n, dtype=bool)
-        return np.asarray(self._rng.random(n) < self._probability)
-
-    def _exploratory(self, observations: Any, n: int, info: dict[str, Any]) -> NDArray[Any]:
-        if self._behavior is not None:
-            return np.asarray(self._behavior(observations, self._rng))
-        u = self._rng.random(n)
-        mask = action_mask(info, n, self.n_actions)
-        if mask is None:
-            return np.asarray(self._first_action + (u * self.n_actions).astype(np.int64))
-        # The first action with a share of allowed actions up to it above u.
-        upto = np.cumsum(mask, axis=1)
-        index = np.argmax(upto > (u * upto[:, -1])[:, None], axis=1)
-        return np.asarray(self._first_action + index)
-
-
-def action_mask(info: dict[str, Any], n: int, n_actions: int) -> BoolArray | None:
-    """Return the available actions of n trials, shape (n, A); None if all are available."""
-    mask = info.get("action_mask")
-    if mask is None:
-        return None
-    allowed = np.asarray(mask).reshape(-1, n_actions).astype(bool)
-    if len(allowed) != n:
-        raise InvalidInputError(
-            f"action masks of {n} trials have shape ({n}, {n_actions}); got {np.shape(mask)}"
-        )
-    told = info.get("_action_mask")  # which copies of a vector environment have a mask
-    if told is not None and np.shape(told) == (n,):
-        allowed = allowed | ~np.asarray(told, dtype=bool)[:, None]
-    if not allowed.any(axis=1).all():
-        raise InvalidInputError(
-            f"the action mask of trial {int(np.argmin(allowed.any(axis=1)))} allows no action"
-        )
-    return allowed
 
 
 def discrete_actions(action_space: Space[Any]) -> ActionNumbers:

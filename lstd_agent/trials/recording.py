@@ -1,85 +1,38 @@
-"""Recording: the one way from transitions to counts or kept trials.
+"""Recording: from steps, one by one or in lockstep, to a portion of trials.
 
-`LockstepTrials` run together, one call a timestep. `SequentialTrials` run one after the other, as
-in a plain environment. Both return a *portion*: `CountedTrials` if states are numbers, else
-`KeptTrials`. A trial that terminates stays in the terminal state for the rest of its timesteps.
+`LockstepTrials` run together, one call a timestep. `SequentialTrials` run one after the other. Both
+check each step. A trial that terminates stays in the terminal state for the rest of its timesteps.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from lstd_agent.arrays import BoolArray, FloatArray, States
+from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
 from lstd_agent.errors import InvalidInputError, TerminationError
-from lstd_agent.trials.counted import (
-    ActionCountRecorder,
-    CountedTrials,
-    CountRecorder,
-    TrialSample,
-    ordered,
-)
-from lstd_agent.trials.counts import Taken
+from lstd_agent.trials.counted import Portion, Recording, TrialSample
 from lstd_agent.trials.encoding import Encoding
 from lstd_agent.trials.kept import (
     KeptTrials,
     bad_reward,
-    check_both_timed,
     check_rewards,
+    check_timed,
     checked_durations,
+    padded,
 )
 from lstd_agent.trials.spaces import MAX_REWARD, real_array
 
-Portion: TypeAlias = CountedTrials | KeptTrials
-"""Recorded trials; two portions of the same kind add up."""
+# Timesteps are counted together until there are this many transitions.
+_BLOCK = 2**13
 
 
-@dataclass(frozen=True, eq=False)
-class Recording:
-    """How trials are recorded.
+class Taken(NamedTuple):
+    """Actions of n trials (n,), from 0, and which were exploratory."""
 
-    Counted trials are dealt into ``n_batches``. With ``n_actions``, transitions are also counted by
-    action.
-    """
-
-    encoding: Encoding
-    n_batches: int = 1
-    n_actions: int = 0
-
-    def without_features(self) -> Recording:
-        """Return a copy for workers, which only encode."""
-        return dataclasses.replace(self, encoding=self.encoding.without_features())
-
-    def recorder(self, first: int) -> Any:
-        """Return the recorder of trials from number ``first`` on; None if trials are kept."""
-        if not self.encoding.is_counted:
-            return None
-        actions = self.action_recorder(first)
-        return CountRecorder(self.encoding.n_states, self.n_batches, first, actions)
-
-    def action_recorder(self, first: int) -> ActionCountRecorder | None:
-        """Return the recorder of action counts, or None."""
-        if not self.n_actions:
-            return None
-        encoding = self.encoding
-        terminal: Any = encoding.terminal if encoding.ends else None
-        how = terminal, self.n_batches, first
-        return ActionCountRecorder(encoding.n_states, self.n_actions, *how)
-
-    def portion_of(self, trials: KeptTrials, first: int, n_stored: int) -> Portion:
-        """Return encoded trials as a portion; ``n_stored`` counted ones are kept whole."""
-        recorder = self.recorder(first)
-        if recorder is None:
-            return trials
-        # Batches do not depend on the order of a log's trials.
-        trials = trials.take(ordered(trials))
-        recorder.record_whole(trials)
-        sample = TrialSample.of(trials, n_stored, first) if n_stored else None
-        portion: Portion = recorder.portion(trials.n_trials, sample)
-        return portion
+    action: IntArray
+    explored: BoolArray
 
 
 class LockstepTrials:
@@ -91,28 +44,16 @@ class LockstepTrials:
     def __init__(
         self, recording: Recording, states: States, first: int = 0, n_stored: int = 0
     ) -> None:
-        self.n_timesteps = 0
-        self.states = states
-        self._encoding = encoding = recording.encoding
-        self._recorder = recording.recorder(first)
-        self._n_whole = len(states) if self._recorder is None else min(n_stored, len(states))
-        self._whole = [encoding.compact(states[: self._n_whole])]
-        self._rewards: list[FloatArray] = []
-        self._durations: list[FloatArray] = []
-        self._is_timed = False
-        self._taken: list[Taken] = []
-        self._living: BoolArray | None = None
-        encoding.check_features(states)
-
-    @property
-    def durations(self) -> FloatArray | None:
-        """Durations (n,) of steps in the terminal state; None if steps have none."""
-        return np.ones(len(self.states)) if self._is_timed else None
-
-    @property
-    def living(self) -> BoolArray:
-        """Which trials have not terminated, shape (n,)."""
-        return np.ones(len(self.states), dtype=bool) if self._living is None else self._living
+        recording.encoding.check_features(states)
+        self.n_timesteps, self.states = 0, states
+        self.living: BoolArray = np.ones(len(states), dtype=bool)
+        self.is_timed: bool | None = None  # not known before the first step
+        self._encoding, self._counter = recording.encoding, recording.counter(first)
+        self._n_whole = len(states) if self._counter is None else min(n_stored, len(states))
+        # Timesteps that wait to be counted: states, rewards, durations, actions, exploratory ones.
+        self._states: list[States] = [states]
+        self._waiting: list[tuple[Any, ...]] = []
+        self._whole: list[list[Any]] = []  # the same, of trials that are kept whole
 
     def advance(
         self,
@@ -123,48 +64,78 @@ class LockstepTrials:
         duration: Any = None,
     ) -> None:
         """Record the next timestep of n trials; trials that have terminated are ignored."""
-        if self._living is not None:
-            reward = np.where(self._living, reward, 0.0)
+        living, have_ended = self.living, self._encoding.ends and not self.living.all()
+        if have_ended:
+            reward = np.where(living, reward, 0.0)
             if np.shape(duration) == reward.shape:
-                duration = np.where(self._living, duration, 1.0)
+                duration = np.where(living, duration, 1.0)
         where = f"at timestep {self.n_timesteps} of trial {{0}} of the round"
         check_rewards(reward, where)
         if duration is not None:
-            duration = checked_durations(duration, reward.shape, where)
-        if self.n_timesteps:
-            check_both_timed(duration, self._is_timed or None)
+            duration = np.array(checked_durations(duration, reward.shape, where))
+        check_timed(self.is_timed, duration)
         if terminated is not None and terminated.any():
-            _refuse_unless_it_ends(self._encoding, self.living & terminated, self.n_timesteps)
-            self._living = self.living & ~terminated
-        if self._living is not None:
+            _refuse_unless_it_ends(self._encoding, living & terminated, self.n_timesteps)
+            self.living, have_ended = living & ~terminated, True
+        if have_ended:
             next_state = next_state.copy()
-            next_state[~self._living] = self._encoding.terminal
-        if self._recorder is not None:
-            self._recorder.record(self.states, reward, next_state, taken, duration)
-        if m := self._n_whole:
-            self._whole.append(self._encoding.compact(next_state[:m]))
-            self._rewards.append(reward[:m].copy())  # an environment may write into it again
-            if duration is not None:
-                self._durations.append(duration[:m].copy())
-            if taken is not None:
-                self._taken.append(Taken(taken.action[:m], taken.explored[:m]))
-        self.states, self._is_timed = next_state, duration is not None
+            next_state[~self.living] = self._encoding.terminal
+        self._states.append(next_state)
+        # A copy: an environment may write its next rewards into the same array.
+        self._waiting.append((np.array(reward), duration, *(taken or (None, None))))
+        self.states, self.is_timed = next_state, duration is not None
         self.n_timesteps += 1
+        if self._counter is not None and len(self._waiting) * len(reward) >= _BLOCK:
+            self._count()
+
+    def _count(self) -> None:
+        """Count the waiting timesteps, and keep those of some trials."""
+        columns = [self._states, *zip(*self._waiting, strict=True)]
+        parts: list[Any] = [c[-1] if c[-1] is None else np.stack(c).swapaxes(0, 1) for c in columns]
+        if self._counter is not None:
+            states, rewards, durations, actions, explored = parts
+            self._counter.count(KeptTrials(states, rewards, None, actions, explored, durations))
+        if n := self._n_whole:
+            some: list[Any] = [part if part is None else part[:n].copy() for part in parts]
+            some[0] = self._encoding.compact(some[0][:, 1 if self._whole else 0 :])
+            self._whole.append(some)
+        self._states, self._waiting = self._states[-1:], []
+
+    def end(self, t_max: int | None) -> None:
+        """Let trials that have all terminated rest until t_max; others must have got there."""
+        n = self.n_timesteps
+        if t_max is not None and n <= t_max and not self.living.any():
+            nothing, times = np.zeros(len(self.states)), 1.0 if self.is_timed else None
+            for _ in range(n, t_max + 1):
+                self.advance(nothing, self.states, None, None, times)
+        elif t_max not in (None, n - 1):
+            raise InvalidInputError(
+                f"these trials have timesteps 0 to {n - 1}, the others 0 to {t_max}: all trials "
+                "must have the same t_max. Drop them with drop_trial()"
+            )
 
     def finish(self) -> Portion:
         """Return the trials, all of them over the same timesteps."""
-        whole = None
-        if self._n_whole:
-            states, rewards = np.stack(self._whole, axis=1), np.stack(self._rewards, axis=1)
-            taken = [np.stack(parts) for parts in zip(*self._taken, strict=True)]
-            times = np.stack(self._durations, axis=1) if self._durations else None
-            whole = _kept(states, rewards, times, Taken(*taken) if taken else None)
-        if self._recorder is None:
+        if self._waiting:
+            self._count()
+        whole = sample = None
+        if self._whole:
+            columns = zip(*self._whole, strict=True)
+            parts: list[Any] = [
+                c[0] if c[0] is None else np.ascontiguousarray(np.concatenate(c, axis=1))
+                for c in columns
+            ]
+            states, rewards, durations, action, explored = parts
+            if action is not None:
+                action = action.astype(np.min_scalar_type(int(action.max())))
+                explored = explored if explored.any() else None
+            whole = KeptTrials(states, rewards, None, action, explored, durations)
+        if self._counter is None:
             assert whole is not None
             return whole
-        sample = None if whole is None else TrialSample.of(whole, self._n_whole)
-        portion: Portion = self._recorder.portion(len(self.states), sample)
-        return portion
+        if whole is not None:
+            sample = TrialSample.of(whole, self._n_whole)
+        return self._counter.portion(len(self.states), sample)
 
 
 class SequentialTrials:
@@ -174,25 +145,11 @@ class SequentialTrials:
     """
 
     def __init__(self, encoding: Encoding, t_max: int | None) -> None:
-        self.t_max = t_max
-        self.terminated = False
-        self.encoding = encoding
+        self.encoding, self.t_max = encoding, t_max
         self._hold = encoding.hold
-        self._finished: list[KeptTrials] = []
-        self._held: list[Any] = []
-        self._rewards: list[float] = []
-        self._durations: list[float] = []
-        self._taken: list[Taken] = []
-
-    @property
-    def durations(self) -> FloatArray | None:
-        """Durations of the first finished trial's steps (1, n), or None."""
-        return self._finished[0].durations if self._finished else None
-
-    @property
-    def n_finished(self) -> int:
-        """Number of finished trials."""
-        return len(self._finished)
+        # States, rewards, durations, actions, and whether it terminated, of each finished trial.
+        self.finished: list[tuple[Any, ...]] = []
+        self.drop()
 
     @property
     def n_timesteps(self) -> int:
@@ -204,10 +161,20 @@ class SequentialTrials:
         """The last held observation of the trial under way."""
         return self._held[-1]
 
-    def start(self, observation: Any) -> None:
-        """Start a trial with an observation; drop any trial under way."""
+    def start(self, observation: Any, is_timed: bool | None = None) -> None:
+        """Start a trial with an observation; drop any trial under way.
+
+        ``is_timed`` says whether steps of other trials have durations, if that is known.
+        """
         self.drop()
         self._held.append(self._hold(observation))
+        if is_timed is None and self.finished:
+            is_timed = bool(self.finished[0][2])
+        self._is_timed = is_timed
+
+    def check_features(self) -> None:
+        """Raise unless features can be computed of the last observation."""
+        self.encoding.check_features(self.encoding.encode_held([self.last]))
 
     def advance(
         self,
@@ -222,19 +189,18 @@ class SequentialTrials:
             reward = float(as_rewards(reward, (), len(self._rewards)))
         if not -MAX_REWARD <= reward <= MAX_REWARD:
             raise InvalidInputError(f"{bad_reward(reward)} at timestep {len(self._rewards)}")
-        if duration is not None or self._durations:
-            if self._rewards or self._finished:
-                check_both_timed(duration, self._durations or self.durations)
+        if duration is not None or self._is_timed:
+            check_timed(self._is_timed, duration)
             where = f"at timestep {len(self._rewards)}"
             duration = float(checked_durations(duration, (), where))
         if terminated:
-            living = np.ones(1, dtype=bool)
-            _refuse_unless_it_ends(self.encoding, living, len(self._rewards))
+            _refuse_unless_it_ends(self.encoding, np.ones(1, dtype=bool), len(self._rewards))
             self.terminated = True
         else:
             self._held.append(self._hold(observation))
         self._rewards.append(reward)
-        if duration is not None:
+        self._is_timed = duration is not None
+        if self._is_timed:
             self._durations.append(duration)
         if taken is not None:
             self._taken.append(taken)
@@ -248,32 +214,33 @@ class SequentialTrials:
                 "trials are: give t_max to attach()"
             )
         t_max = n - 1 if self.t_max is None else self.t_max
-        n_missing = t_max + 1 - n
-        if n_missing < 0 or (n_missing > 0 and not self.terminated):
+        if n > t_max + 1 or (n < t_max + 1 and not self.terminated):
             raise InvalidInputError(
                 f"this trial has timesteps 0 to {n - 1}, the others 0 to {t_max}: all "
                 "trials must have the same t_max (was it truncated? then raise the "
                 "environment's max_episode_steps). Drop it with drop_trial()"
             )
-        states = self._encode_held()
-        if self.terminated:
-            states = np.concatenate((states, np.repeat(states[-1:], t_max + 2 - len(states), 0)))
-            states[n:] = self.encoding.terminal
-        rewards = np.concatenate((np.asarray(self._rewards), np.zeros(n_missing)))
-        durations = None
-        if self._durations:
-            durations = np.concatenate((np.asarray(self._durations), np.ones(n_missing)))
-        if self._finished:
-            check_both_timed(durations, self.durations)
+        states = self.encoding.compact(self._encode_held())
+        if self.terminated:  # one more state, as in trials that go on
+            states = np.append(states, states[-1:], axis=0)
+        self.finished.append((states, self._rewards, self._durations, self._taken, self.terminated))
         self.t_max = t_max
-        taken = None
-        if self._taken:
-            parts = (np.concatenate(each) for each in zip(*self._taken, strict=True))
-            taken = Taken(*(np.pad(each, (0, n_missing))[:, None] for each in parts))
-        states = self.encoding.compact(states)[None]
-        times = None if durations is None else durations[None]
-        self._finished.append(_kept(states, rewards[None], times, taken))
         self.drop()
+
+    def whole(self) -> KeptTrials:
+        """Return the finished trials."""
+        states, rewards, durations, taken, ended = zip(*self.finished, strict=True)
+        lengths, ends = np.array([len(each) for each in rewards]), np.array(ended)
+        flat: dict[str, Any] = {"rewards": np.concatenate(rewards)}
+        if durations[0]:
+            flat["durations"] = np.concatenate(durations)
+        if taken[0]:
+            steps = (step for each in taken for step in each)
+            action, explored = (np.concatenate(c) for c in zip(*steps, strict=True))
+            flat.update(actions=action, explored=explored if explored.any() else None)
+        assert self.t_max is not None
+        how = self.t_max, self.encoding.terminal
+        return padded(np.concatenate(states), lengths, ends, *how, **flat)
 
     def _encode_held(self) -> States:
         """Return the states of the trial under way; an error names the timestep."""
@@ -291,28 +258,11 @@ class SequentialTrials:
 
     def drop(self) -> None:
         """Forget the trial under way."""
-        self._held, self._rewards, self._taken, self.terminated = [], [], [], False
-        self._durations = []
-
-    def forget_finished(self) -> None:
-        """Forget the finished trials, which have been added up."""
-        self._finished = []
-
-    def finished(self) -> KeptTrials:
-        """Return the finished trials, encoded."""
-        return KeptTrials.together(self._finished)
-
-
-def _kept(
-    states: States, rewards: FloatArray, durations: FloatArray | None, taken: Taken | None
-) -> KeptTrials:
-    """Return trials with their actions (t_max + 1, n), in the smallest integer type."""
-    actions = explored = None
-    if taken is not None:
-        dtype = np.min_scalar_type(int(taken.action.max()))
-        actions = np.ascontiguousarray(taken.action.T, dtype=dtype)
-        explored = np.ascontiguousarray(taken.explored.T) if taken.explored.any() else None
-    return KeptTrials(states, rewards, None, actions, explored, durations)
+        self.terminated, self._is_timed = False, None
+        self._held: list[Any] = []
+        self._rewards: list[float] = []
+        self._durations: list[float] = []
+        self._taken: list[Taken] = []
 
 
 def as_rewards(reward: Any, shape: tuple[int, ...], t: int) -> FloatArray:

@@ -1,11 +1,10 @@
 """Observations of Gymnasium spaces: in batches, as flat vectors, and by numbers.
 
 A *batch* holds n observations in a vector environment's form: an array, or a dict or tuple of
-arrays. `flatten_batch` makes vectors of a batch like `gymnasium.spaces.flatten`: numbers unchanged,
-choices one-hot, members of a Dict or Tuple side by side. `Numbering` numbers the elements of a
-finite space. Its *parts* are the values of Discrete spaces and the entries of MultiDiscrete,
-MultiBinary and bounded integer Box spaces. With n_i values of part i, the parts are digits in mixed
-radix, the last one the lowest:
+arrays. `flatten_batch` makes vectors of a batch like `gymnasium.spaces.flatten`. `Numbering` counts
+the elements of a finite space. Its *parts* are the values of Discrete spaces and the entries of
+MultiDiscrete, MultiBinary and bounded integer Box spaces. With n_i values of part i, the parts are
+digits in mixed radix, the last one the lowest:
 
     number = (... (p_1 - low_1) n_2 + (p_2 - low_2)) n_3 + ...
 """
@@ -131,9 +130,8 @@ def one_or_many(space: Space[Any], observations: Any) -> tuple[Any, bool]:
             raise InvalidInputError(
                 f"a list of observations of {space} has one of them in each place: {error}"
             ) from error
-    if is_batch(space, observations):
-        return observations, False
-    return as_batch(observations), True
+    is_single = not is_batch(space, observations)
+    return as_batch(observations) if is_single else observations, is_single
 
 
 def _members(space: Space[Any]) -> list[tuple[Any, Space[Any]]] | None:
@@ -175,10 +173,7 @@ def _refusing(space: Space[Any], batch: Any) -> Iterator[None]:
 
 
 def flatten_batch(space: Space[Any], batch: Any) -> NDArray[Any]:
-    """Return a batch of observations of ``space`` as vectors (n, k), a new array.
-
-    Numbers keep their type: pictures of bytes stay bytes.
-    """
+    """Return a batch as vectors (n, k), a new array; bytes stay bytes, choices are one-hot."""
     with _refusing(space, batch):
         parts = [_flatten(leaf, np.array(part)) for leaf, part in leaves(space, batch)]
         return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
@@ -252,8 +247,7 @@ class Numbering:
         return math.prod(self.sizes.tolist())
 
     @cached_property
-    def _units(self) -> IntArray:
-        """The unit of each digit, shape (k,)."""
+    def _units(self) -> IntArray:  # of each digit, shape (k,)
         return np.append(np.cumprod(self.sizes[:0:-1])[::-1], 1)
 
     def numbers(self, batch: Any) -> IntArray:

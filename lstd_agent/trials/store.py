@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from functools import reduce
+from operator import add
 from typing import Any, Literal, get_args
 
 import gymnasium as gym
@@ -18,12 +20,11 @@ from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
-from lstd_agent.arrays import States
 from lstd_agent.errors import InvalidInputError, NotFittedError, check_choice, check_integer
 from lstd_agent.features.tables import Features, Standardized, is_table
 from lstd_agent.trials.collect import AnyEnv, Request, single_spaces
-from lstd_agent.trials.counted import CountedTrials, TrialSample, batch_of
-from lstd_agent.trials.counts import ActionCounts, CountsLike, TransitionCounts, together
+from lstd_agent.trials.counted import CountedTrials, Portion, Recording, TrialSample, batch_of
+from lstd_agent.trials.counts import ActionCounts, CountsLike, TransitionCounts
 from lstd_agent.trials.encoded_logs import (
     action_numbers,
     check_actions,
@@ -31,17 +32,16 @@ from lstd_agent.trials.encoded_logs import (
     implied_space,
 )
 from lstd_agent.trials.encoding import Encoding, ObservationKind, make_encoding
-from lstd_agent.trials.kept import GrowingTrials, KeptTrials, check_both_timed, in_words
+from lstd_agent.trials.kept import KeptTrials, check_timed, in_words, taken_to_file, together
 from lstd_agent.trials.logged import as_logged
 from lstd_agent.trials.loop import UserLoop
 from lstd_agent.trials.policies import (
+    ActionNumbers,
     Policy,
     StatedPolicy,
-    check_table,
     discrete_actions,
     make_actor,
 )
-from lstd_agent.trials.recording import Portion, Recording
 from lstd_agent.trials.workers import EnvSource, runner_of, spaces_of
 
 Termination = Literal["raise", "absorb"]
@@ -65,162 +65,136 @@ class Batches:
 
     def __init__(self, n_batches: int, n_stored_trials: int, max_bytes: int) -> None:
         self.n_batches, self.n_stored_trials = n_batches, n_stored_trials
-        self.max_bytes = max_bytes
+        self.max_bytes, self.in_file = max_bytes, False
         # Each portion is several times as large as the next, since adding each small one to all
-        # counts would be slow.
-        self._counted: list[CountedTrials] = []
-        self._kept = GrowingTrials(max_bytes)
+        # trials would be slow.
+        self._portions: list[Portion] = []
         self._dealt: KeptTrials | None = None
 
     @property
     def n_trials(self) -> int:
         """Number of trials so far."""
-        return self._kept.n_trials + sum(portion.n_trials for portion in self._counted)
+        return sum(portion.n_trials for portion in self._portions)
 
     @property
     def t_max(self) -> int | None:
         """The last timestep of every trial; None before there is one."""
-        if self.are_kept:
-            return self.kept.t_max
-        return self._counted[0].t_max if self._counted else None
+        return self._portions[0].t_max if self._portions else None
 
     @property
-    def durations(self) -> Any:
-        """The durations of steps in some portion, or None."""
-        if self.are_kept:
-            return self.kept.durations
-        return self._counted[0].duration_sums if self._counted else None
+    def is_timed(self) -> bool | None:
+        """Whether steps have durations; None before there are trials."""
+        return _times(self._portions[0]) is not None if self._portions else None
 
     @property
     def are_kept(self) -> bool:
         """Whether there are trials, and they are kept."""
-        return self._kept.n_trials > 0
+        return bool(self._portions) and isinstance(self._portions[0], KeptTrials)
+
+    def add(self, portion: Portion) -> None:
+        """Add trials, counted in as many batches, or kept."""
+        self.check_t_max(portion.t_max)
+        portions, in_file = list(self._portions), self.in_file
+        check_timed(self.is_timed, _times(portion))
+        if isinstance(portion, KeptTrials):
+            in_file |= portion.nbytes + sum(_size(each) for each in portions) > self.max_bytes
+        portions.append(self._joined([portion], in_file))
+        while len(portions) > 1 and _size(portions[-2]) < 2 * _size(portions[-1]):
+            portions[-2:] = [self._joined(portions[-2:], in_file)]
+        self._portions, self.in_file, self._dealt = portions, in_file, None
+
+    def _joined(self, portions: list[Any], in_file: bool) -> Portion:
+        """Return portions as one; of counted trials at most ``n_stored_trials`` are whole."""
+        if isinstance(portions[0], KeptTrials):
+            return together(portions, in_file=in_file)
+        joined: CountedTrials = reduce(add, portions)
+        sample, most = joined.sample, self.n_stored_trials
+        if sample is None or len(sample.hashes) <= most:
+            return joined
+        return replace(joined, sample=sample.least(most) if most else None)
+
+    @property
+    def portion(self) -> Portion | None:
+        """All trials as one portion."""
+        while len(self._portions) > 1:
+            self._portions[-2:] = [self._joined(self._portions[-2:], self.in_file)]
+        return self._portions[0] if self._portions else None
 
     @property
     def kept(self) -> KeptTrials:
         """All kept trials, in the order in which they came."""
-        return self._kept.trials
+        portion = self.portion
+        assert isinstance(portion, KeptTrials)
+        return portion
 
     @property
     def total(self) -> KeptTrials:
         """All kept trials, sorted by batch and content."""
         if self._dealt is None:
             order, _ = batch_of(self.kept, self.n_batches)
-            self._dealt = self.kept.take(order, in_file=self._kept.in_file)
+            kept = self.kept
+            self._dealt = taken_to_file(kept, order) if self.in_file else kept.take(order)
         return self._dealt
 
     @property
-    def portion(self) -> Portion | None:
-        """All trials as one portion."""
-        if self.are_kept:
-            return self.kept
-        while len(self._counted) > 1:
-            self._merge_last()
-        return self._counted[0] if self._counted else None
-
-    @property
-    def _all(self) -> tuple[CountedTrials, list[int]] | None:
-        """All counted trials, and the batches that have any; None without trials."""
-        portion = None if self.are_kept else self.portion
-        if portion is None:
-            return None
-        assert isinstance(portion, CountedTrials)
+    def _counted(self) -> tuple[CountedTrials | None, list[int]]:
+        """All counted trials, if there are any, and the batches that have some."""
+        portion = self.portion
+        if not isinstance(portion, CountedTrials):
+            return None, []
         return portion, np.flatnonzero(portion.n_by_batch).tolist()
-
-    @property
-    def counts(self) -> TransitionCounts:
-        """The counts of all trials."""
-        batches = self.sums
-        return sum(batches[1:], batches[0])
 
     @property
     def sums(self) -> list[TransitionCounts]:
         """The counts of each batch that has any; none of kept trials."""
-        found = self._all
-        return [] if found is None else [found[0].batch(b) for b in found[1]]
+        portion, batches = self._counted
+        return [portion.batch(b) for b in batches] if portion else []
+
+    @property
+    def taken(self) -> list[ActionCounts | None]:
+        """The action counts of each batch that has counted trials."""
+        portion, batches = self._counted
+        taken = portion.taken if portion else None
+        return [None if taken is None else taken.batch(b) for b in batches]
 
     @property
     def sample(self) -> TrialSample | None:
         """Up to ``n_stored_trials`` counted trials that are kept whole."""
-        found = self._all
-        return None if found is None else found[0].sample
+        portion, _ = self._counted
+        return portion.sample if portion else None
 
-    @property
-    def taken(self) -> list[ActionCounts | None]:
-        """The action counts of each batch that has trials."""
-        found = self._all
-        if found is None:
-            return [None] * min(self.n_batches, self.n_trials)
-        taken = found[0].taken
-        return [None if taken is None else taken.batch(b) for b in found[1]]
-
-    def add(self, portion: Portion) -> None:
-        """Add trials, counted in as many batches, or kept."""
-        self.check_t_max(portion.t_max)
-        self._dealt = None
-        if isinstance(portion, KeptTrials):
-            self._kept.add(portion)
-            return
-        if self._counted:
-            check_both_timed(self.durations, portion.duration_sums)
-        self._counted.append(self._trimmed(portion))
-        while len(self._counted) > 1 and self._counted[-2].size < 2 * self._counted[-1].size:
-            self._merge_last()
-
-    def _merge_last(self) -> None:
-        last = self._counted.pop()
-        self._counted[-1] = self._trimmed(self._counted[-1] + last)
-
-    def _trimmed(self, portion: CountedTrials) -> CountedTrials:
-        """Return a portion with at most ``n_stored_trials`` whole trials."""
-        sample, most = portion.sample, self.n_stored_trials
-        if sample is None or len(sample.hashes) <= most:
-            return portion
-        return replace(portion, sample=sample.least(most) if most else None)
-
-    def add_counts(self, counts: TransitionCounts) -> None:
+    def add_counts(
+        self,
+        counts: TransitionCounts,
+        taken: ActionCounts | None = None,
+        sample: TrialSample | None = None,
+    ) -> None:
         """Add counts, which do not separate trials, to the batch with fewest trials."""
-        if self._counted:
-            self._counted[0].batch(0).check_adds(counts)
-        self.add(CountedTrials.of(counts, self._smallest, self.n_batches))
-
-    @property
-    def _smallest(self) -> int:
-        """The first of the batches with the fewest counted trials."""
-        n = sum((each.n_by_batch for each in self._counted), np.zeros(self.n_batches, np.int64))
-        return int(np.argmin(n))
+        sizes = [each.n_by_batch for each in self._portions if isinstance(each, CountedTrials)]
+        smallest = int(np.argmin(sum(sizes, np.zeros(self.n_batches))))
+        self.add(CountedTrials.of(counts, smallest, self.n_batches, taken, sample))
 
     def merge(self, theirs: Batches) -> None:
         """Add the trials of another agent, all or nothing; it may be the same."""
-        if theirs.t_max is None:
+        ours, portion = self.portion, theirs.portion
+        if portion is None:
             return
-        self.check_t_max(theirs.t_max)
-        if theirs.are_kept:
-            if self.are_kept:
-                self.kept.check_adds(theirs.kept)
-            self.add(theirs.kept)
+        self.check_t_max(portion.t_max)
+        check_timed(self.is_timed, _times(portion))
+        if isinstance(portion, KeptTrials):
+            self.add(portion)
             return
-        sums, each_taken = theirs.sums, theirs.taken
-        if self._counted:
-            self._counted[0].batch(0).check_adds(sums[0])
-        ours, added = together(*self.taken), together(*each_taken)
-        if ours is not None and added is not None:
-            ours.check_adds(added)
+        if isinstance(ours, CountedTrials) and ours.taken is not None and portion.taken is not None:
+            ours.taken.check_adds(portion.taken)
         samples = [theirs.sample]
-        for counts, taken in zip(sums, each_taken, strict=True):
-            sample = samples.pop() if samples else None
-            self.add(CountedTrials.of(counts, self._smallest, self.n_batches, taken, sample))
-
-    def some_observations(self) -> States:
-        """Return kept observations (m, t_max + 2, k) that standardized features are measured on."""
-        trials = self.total.observations
-        return trials[: max(1, _MOST_MEASURED // trials[0].size)]
+        for counts, taken in list(zip(theirs.sums, theirs.taken, strict=True)):
+            self.add_counts(counts, taken, samples.pop() if samples else None)
 
     def account(self) -> str:
         """Return how trials of vectors are kept, as text; empty for counted ones."""
         if not self.are_kept:
             return ""
-        place = "in temporary files" if self._kept.in_file else "as they came"
+        place = "in temporary files" if self.in_file else "as they came"
         allowed = f"max_bytes {in_words(self.max_bytes)}"
         return f"{place}: {in_words(self.kept.nbytes)} ({allowed})"
 
@@ -231,6 +205,14 @@ class Batches:
                 f"the trials collected so far have t_max = {self.t_max}; got {t_max}. "
                 "Collect with the same t_max, or forget them with reset()"
             )
+
+
+def _times(portion: Portion) -> Any:
+    return portion.durations if isinstance(portion, KeptTrials) else portion.duration_sums
+
+
+def _size(portion: Portion) -> int:
+    return portion.nbytes if isinstance(portion, KeptTrials) else portion.size
 
 
 class TrialStore:
@@ -266,10 +248,10 @@ class TrialStore:
         """Forget all trials, observations and policies; the options stay."""
         with self._lock:
             self._batches = Batches(self.n_batches, self.n_stored_trials, self.max_bytes)
-            self.loop = UserLoop(self._batches, self._known_encoding, self._lock)
-            self._stated: StatedPolicy | None = None
             self.encoding: Encoding | None = None
-            self.actions: tuple[int, int] | None = None
+            self.actions: ActionNumbers | None = None
+            self._stated: StatedPolicy | None = None
+            self.loop = UserLoop(self._batches, self._encoding_of_loop, self._lock)
 
     @property
     def batches(self) -> Batches:
@@ -297,7 +279,7 @@ class TrialStore:
                 "vector observations are not counted: trials are in kept_trials, and merge() adds "
                 "another agent's"
             )
-        return batches.counts
+        return reduce(add, batches.sums)
 
     @property
     def kept_trials(self) -> KeptTrials:
@@ -355,38 +337,47 @@ class TrialStore:
                 raise InvalidInputError(
                     "a trial is under way: call end_trial(), or drop_trial() to forget it, first"
                 )
-            if t_max is not None:
-                t_max = check_integer("t_max", t_max, 0)
-            if seed is not None:
-                seed = check_integer("seed", seed, 0)
+            seed = None if seed is None else check_integer("seed", seed, 0)
             actor, stated = None, self._stated
             if policy is not None:
                 stated = self._check_policy(policy, is_same_policy)
                 actor = make_actor(stated.policy, observation_space, action_space, batched)
+            t_max = None if t_max is None else check_integer("t_max", t_max, 0)
             self._add_waiting()
             if t_max is not None:
                 self._batches.check_t_max(t_max)
             self.encoding, self._stated = encoding, stated
             self.loop.begin(encoding, t_max)
             if actor is not None:
-                self.loop.act_by(actor, np.random.default_rng(seed))
+                self.loop.policy = actor, np.random.default_rng(seed), encoding
 
     def add(self, data: CountsLike | KeptTrials | TrialStore) -> None:
         """Add trials from elsewhere; see `SeminormLSTDAgent.add`."""
         if isinstance(data, TrialStore):
             self.merge(data)
-        elif isinstance(data, KeptTrials):
+            return
+        if isinstance(data, KeptTrials):
             with self._lock:
                 self._add_kept(data)
-        else:
-            for name in ("n_states", "n_trials", "transition_counts", "reward_sums"):
-                if not hasattr(data, name):
-                    raise InvalidInputError(
-                        "add() takes TransitionCounts, KeptTrials or another agent; got "
-                        f"{data!r}, which has no {name}"
-                    )
-            with self._lock:
-                self._add_counts(TransitionCounts.of(data))
+            return
+        for name in ("n_states", "n_trials", "transition_counts", "reward_sums"):
+            if not hasattr(data, name):
+                raise InvalidInputError(
+                    "add() takes TransitionCounts, KeptTrials or another agent; got "
+                    f"{data!r}, which has no {name}"
+                )
+        counts = TransitionCounts.of(data)
+        with self._lock:
+            encoding = self.encoding or self._encoding_of(spaces.Discrete(counts.n_states))
+            if encoding.n_states != counts.n_states:
+                terminal = ", the terminal one included" if encoding.ends else ""
+                n_states = encoding.n_states or "no countable"
+                raise InvalidInputError(
+                    f"the agent has {n_states} states{terminal}; got counts of {counts.n_states}"
+                )
+            self._add_waiting()
+            self._batches.add_counts(counts)
+            self.encoding = encoding
 
     def _add_kept(self, trials: KeptTrials) -> None:
         encoding = self._encoding_of(None)
@@ -399,30 +390,17 @@ class TrialStore:
         if actions is None and trials.actions is not None:
             actions = max(1, int(trials.actions.max()) + 1), 0
         self._add_waiting()
-        self._batches.check_t_max(trials.t_max)
         self._add_whole(encoding, trials, actions)
 
     def _add_whole(
-        self, encoding: Encoding, trials: KeptTrials, actions: tuple[int, int] | None
+        self, encoding: Encoding, trials: KeptTrials, actions: ActionNumbers | None
     ) -> None:
         """Add encoded trials."""
+        self._batches.check_t_max(trials.t_max)
         recording = Recording(encoding, self.n_batches, actions[0] if actions else 0)
         how = self._batches.n_trials, self.n_stored_trials
         self._batches.add(recording.portion_of(trials, *how))
         self.encoding, self.actions = encoding, actions
-
-    def _add_counts(self, counts: TransitionCounts) -> None:
-        encoding = self.encoding or self._encoding_of(spaces.Discrete(counts.n_states))
-        if encoding.n_states != counts.n_states:
-            terminal = ", the terminal one included" if encoding.ends else ""
-            n_states = encoding.n_states or "no countable"
-            raise InvalidInputError(
-                f"the agent has {n_states} states{terminal}; got counts of {counts.n_states}"
-            )
-        self._add_waiting()
-        self._batches.check_t_max(counts.t_max)
-        self._batches.add_counts(counts)
-        self.encoding = encoding
 
     def add_trials(
         self,
@@ -448,11 +426,10 @@ class TrialStore:
             stated = self._stated
             if policy is not None:
                 stated = self._check_policy(policy, is_same_policy)
-                check_actions(stated.policy, trials, encoding.space, batched)
+                check_actions(stated.policy, trials, encoding, batched)
             self._add_waiting()
             numbers = action_numbers(trials, self.actions, policy)
             found = encoded_trials(encoding, trials, t_max, self._batches.t_max, numbers)
-            self._batches.check_t_max(found.t_max)
             self._add_whole(encoding, found, numbers)
             self._stated = stated
 
@@ -463,13 +440,22 @@ class TrialStore:
             return
         with self._lock:
             encoding = self._encoding_of(other.encoding.space)
-            _check_same_kind(encoding, other.encoding)
+            if encoding.ends != other.encoding.ends:
+                options = ["absorb" if e.ends else "raise" for e in (encoding, other.encoding)]
+                raise InvalidInputError(
+                    f"agents with on_termination={options[0]!r} and {options[1]!r} do not merge"
+                )
+            if encoding.is_counted != other.encoding.is_counted:
+                raise InvalidInputError(
+                    "one of the agents counts its observations and the other does not: give both "
+                    "the same observations="
+                )
             if not (callable(self.policy) or callable(other.policy)) and other.policy is not None:
                 self._check_policy(other.policy, False)
             self._add_waiting()
             self._batches.merge(theirs)
             self.encoding = encoding
-            self._stated = other._stated if self._stated is None else self._stated
+            self._stated = self._stated or other._stated
             self.actions = self.actions or other.actions
 
     def use_features(self, features: Features) -> None:
@@ -486,7 +472,7 @@ class TrialStore:
     def restore(
         self,
         space: gym.Space[Any] | None,
-        actions: tuple[int, int] | None,
+        actions: ActionNumbers | None,
         policy: NDArray[Any] | None,
         trials: CountedTrials | KeptTrials | None,
     ) -> None:
@@ -500,7 +486,11 @@ class TrialStore:
             n_actions, first = (check_integer("actions", each, -(2**62)) for each in actions)
             actions = discrete_actions(spaces.Discrete(n_actions, start=first))
         if policy is not None:
-            check_table(policy, encoding.space, actions)
+            numbers = actions
+            if numbers is None and policy.ndim == 1 and policy.size:
+                numbers = int(policy.max()) - int(policy.min()) + 1, int(policy.min())
+            n, first = numbers or (np.shape(policy)[-1], 0)
+            make_actor(policy, encoding.space, spaces.Discrete(n, start=first), None)
             self._stated = StatedPolicy.of(policy)
         self.encoding, self.actions = encoding, actions
         if isinstance(trials, KeptTrials):
@@ -541,8 +531,7 @@ class TrialStore:
         ends = self.on_termination == "absorb"
         return make_encoding(space, self.features, ends, self.observations)
 
-    def _known_encoding(self) -> Encoding:
-        """Return the encoding of a loop without `attach`."""
+    def _encoding_of_loop(self) -> Encoding:
         self.encoding = self._encoding_of(None)
         return self.encoding
 
@@ -556,12 +545,14 @@ class TrialStore:
     def _add_waiting(self) -> None:
         """Add up waiting trials, and measure standardized features."""
         self.loop.flush()
-        if self.encoding is None:
+        encoding: Any = self.encoding
+        if encoding is None:
             return
-        if not self.encoding.is_measured and self._batches.are_kept:
-            self.encoding.measure(self._batches.some_observations())
-        if isinstance(self.encoding.given, Standardized):
-            self.features = self.encoding.given
+        if not encoding.is_measured and self._batches.are_kept:
+            seen = self._batches.total.observations
+            encoding.measure(seen[: max(1, _MOST_MEASURED // seen[0].size)])
+        if isinstance(encoding.given, Standardized):
+            self.features = encoding.given
 
 
 class Lock:
@@ -578,17 +569,3 @@ class Lock:
 
     def __reduce__(self) -> tuple[type[Lock], tuple[()]]:
         return Lock, ()
-
-
-def _check_same_kind(mine: Encoding, theirs: Encoding) -> None:
-    """Raise unless two encodings of the same space keep observations alike."""
-    if mine.ends != theirs.ends:
-        options = ["absorb" if each.ends else "raise" for each in (mine, theirs)]
-        raise InvalidInputError(
-            f"agents with on_termination={options[0]!r} and {options[1]!r} do not merge"
-        )
-    if mine.is_counted != theirs.is_counted:
-        raise InvalidInputError(
-            "one of the agents counts its observations and the other does not: give both the "
-            "same observations="
-        )

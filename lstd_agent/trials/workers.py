@@ -1,12 +1,10 @@
 """Collection in shards, and independent tasks on any `concurrent.futures.Executor`.
 
 A *shard* is a number of trials of an environment that a worker makes for itself, with a seed
-spawned from the collection's seed. A shard depends only on its seed, and shards are added up in
-their order. So the result is the same for any number of workers, even if some die.
-
-Shards are *tasks*: a task is a function of one picklable argument. Results come as they finish. A
-task whose worker died is run again. A task that raises an error is not. Tasks are handed out a few
-at a time, so there may be any number of them.
+spawned from the collection's seed. Shards are added up in order, so the result is the same for
+any number of workers, even if some die. Shards are *tasks*: a task is a function of one picklable
+argument. Results come as they finish. A task whose worker died is run again; one that raises an
+error is not.
 """
 
 from __future__ import annotations
@@ -54,8 +52,8 @@ from lstd_agent.trials.collect import (
     single_spaces,
     split_seed,
 )
+from lstd_agent.trials.counted import Portion, Recording
 from lstd_agent.trials.policies import Policy, make_actor
-from lstd_agent.trials.recording import Portion, Recording
 from lstd_agent.trials.spaces import as_batch
 
 Task = TypeVar("Task")
@@ -113,7 +111,7 @@ def collect_shards(
         # function.
         spec = _find_spec(env)
         source = env if callable(spec.entry_point) else spec
-    slim = recording.without_features()
+    slim = replace(recording, encoding=encoding.without_features())
     if request.executor is None and request.workers > 1:
         try:
             pickle.dumps((source, slim, policy))
@@ -127,8 +125,7 @@ def collect_shards(
         (number, source, slim, policy, own) for number, own in enumerate(_requests(request))
     )
     early: dict[int, Portion] = {}
-    unclaimed: list[_Outcome] = []
-    following = 0
+    following, unclaimed = 0, list[_Outcome]()
     how: dict[str, Any] = {"workers": request.workers, "executor": request.executor}
     results = run_tasks(_collect_shard, shards, unclaimed=unclaimed, **how)
     try:
@@ -271,12 +268,12 @@ def run_tasks(
 ) -> Generator[Result, None, None]:
     """Run the function on every task and yield results in the order they finish.
 
-    Workers find the function by its name, and tasks are drawn as workers become free. One worker is
-    this process; several are processes of their own. With an executor, for example of
-    `dask.distributed` (``Client.get_executor()``) or `mpi4py.futures`, tasks run there; give
-    ``workers`` if it has more than 32. If an interrupt, an error or ``close()`` ends the work
-    early, ``unclaimed`` gets the results that were not yielded. A `WorkerError` says that the
-    worker of one task died more than three times, or that the given executor broke.
+    Tasks are drawn as workers become free; workers find the function by its name. One worker is
+    this process; several are processes of their own, or those of an executor (such as
+    ``Client.get_executor()`` of `dask.distributed`, or `mpi4py.futures`; give ``workers`` if it has
+    more than 32). If work ends early, ``unclaimed`` gets the results that were not yielded. A
+    `WorkerError` says that the worker of one task died more than three times, or that the given
+    executor broke.
     """
     workers = check_integer("workers", workers, 1)
     if workers == 1 and executor is None:

@@ -162,7 +162,7 @@ ALTERNATIVES: dict[str, Callable[[Task], float]] = {
     "lstd": lstd,
     "regression": regression,
     "model": model,
-    "returns": lambda task: task.returns()[0],
+    "returns": lambda task: task.direct()["difference"][0],
 }
 
 

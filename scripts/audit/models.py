@@ -68,12 +68,15 @@ class Finite:
         return self.start[self.starts]
 
     @cached_property
+    def period(self) -> int:
+        """The period of the chain, of all its recurrent classes."""
+        return int(np.lcm.reduce([int(period) for period in self.chain.class_periods]))
+
+    @cached_property
     def _to_come(self) -> list[FloatArray]:
-        periods = [int(period) for period in self.chain.class_periods]
-        period, total = int(np.lcm.reduce(periods)), np.zeros(len(self.reward))
-        later = np.asarray(self.chain.bias)
-        for _ in range(period):
-            total, later = total + later / period, self.P @ later
+        total, later = np.zeros(len(self.reward)), np.asarray(self.chain.bias)
+        for _ in range(self.period):
+            total, later = total + later / self.period, self.P @ later
         return [np.asarray(self.chain.bias), total]
 
     def shows(self, states: NDArray[Any]) -> NDArray[Any]:
@@ -198,6 +201,7 @@ class Gaussian:
     pay: Literal["linear", "square", "absolute", "bump"]
     starts: FloatArray
     visible: int
+    period = 1
 
     @property
     def weights(self) -> FloatArray:

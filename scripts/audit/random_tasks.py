@@ -1,11 +1,12 @@
 """Fit many random tasks with known answers, and count silent misses and false alarms.
 
-    PYTHONPATH=. python scripts/audit/random_tasks.py --fits 300 --workers 2
+    PYTHONPATH=. python scripts/audit/random_tasks.py --fits 300 --workers 2 --out rows.jsonl
     PYTHONPATH=. python scripts/audit/random_tasks.py --only queue:17
 
 `verdicts` defines a miss, a false alarm and a healthy task. Process, number of trials, their length
 (half of the mixing time to five times it; see `models.mixing_time`), features and options are drawn
-by `tasks` and `kinds`.
+by `tasks` and `kinds`. Rows are written as they come; fits that the file already has are not
+repeated.
 """
 
 from __future__ import annotations
@@ -17,14 +18,17 @@ import traceback
 import warnings
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from kinds import COUNTED, KINDS
 from models import Finite, mixing_time
+from scipy.special import stdtrit
 from tasks import Task, draw
 from verdicts import Answer, Outcome, report
 
@@ -46,15 +50,16 @@ def run(kind: str, seed: int, most_trials: int = 1500) -> Outcome:
     apart["gain"] *= task.length
     healthy = health(task, span) | {"seen": max(apart.values()) <= limit}
     found = Outcome(kind, seed, limit, span, healthy, suffices(task, span))
-    found.returns = task.returns()
+    direct = task.direct()
     began = perf_counter()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            for name, (estimate, error) in ask(task, seed).items():
+            answers, found.starts_off = ask(task, seed)
+            for name, (estimate, error) in answers.items():
                 unit = task.length if name == "gain" else 1
-                numbers = (estimate, error, truth[name], seen[name])
-                found.answers[name] = Answer(*(float(unit * each) for each in numbers))
+                numbers = [unit * x for x in (estimate, error, truth[name], seen[name])]
+                found.answers[name] = Answer(*map(float, numbers), direct=direct[name])
         except EvaluationError as raised:
             found.raised = str(raised)
         except Exception:
@@ -87,29 +92,36 @@ def fitted(task: Task, seed: int) -> SeminormLSTDAgent:
     return agent.fit()
 
 
-def ask(task: Task, seed: int) -> dict[str, tuple[float, float]]:
-    """Return estimates and their errors."""
+def ask(task: Task, seed: int) -> tuple[dict[str, tuple[float, float]], float]:
+    """Return estimates and their errors; and the largest error of a start's value."""
     agent = fitted(task, seed)
-    a, b = (np.append(side, 0.0) if task.plan.clock else side for side in task.sides)
-    compared = agent.compare(a, b, None if task.plan.one_start else 0)
-    return {
-        "gain": (agent.gain_, agent.gain_error_),
-        "start_bias": (agent.start_bias_, agent.start_bias_error_),
-        "difference": (compared.difference, compared.standard_error),
+    at = [np.append(x, 0.0) if task.plan.clock else x for x in (*task.sides, *task.begun[0])]
+    compared = agent.compare(at[0], at[1], None if task.plan.one_start else 0)
+    low, high = compared.interval(0.95)
+    # Student's t tells how uncertain the errors of few batches are.
+    few = float(stdtrit(max(1, min(agent.n_batches, len(task.lengths)) - 1), 0.975)) / 1.96
+    answers = {
+        "gain": (agent.gain_, few * agent.gain_error_),
+        "start_bias": (agent.start_bias_, few * agent.start_bias_error_),
+        "difference": (compared.difference, (high - low) / 2 / 1.96),
     }
+    off = np.ravel(agent.predict(at[2:], 0)) - [
+        task.plan.model.value_of(x)[0] for x in task.begun[0]
+    ]
+    return answers, float(np.abs(off - task.begun[1] @ off / len(task.lengths)).max())
 
 
 def health(task: Task, span: float) -> dict[str, bool]:
     """Return the conditions of a healthy task by name; see `verdicts`."""
     model, T = task.plan.model, task.t_max + 1
     left = float(model.weights @ model.to_come(T // 2, model.starts))
-    _, each = np.unique(model.shows(task.states[:, 0]), axis=0, return_counts=True)
-    known = each.min() >= 10 or (not task.counted and len(each) > 12)
+    n = task.begun[1]
+    known = n.min() >= 10 or (not task.counted and len(n) > 12)
     return {
-        "settled": bool(abs(left) <= 0.01 * span),
+        "settled": bool(abs(left) <= 0.01 * span and 4 * model.period <= T),
         "forgets": bool(np.ptp(model.to_come(T // 4, task.visited)) <= 0.1 * span),
         "sound": task.plan.sound,
-        "enough": bool(known and (task.lengths == T).sum() >= 10),
+        "enough": bool(known and (task.lengths == T).sum() >= 24),
     }
 
 
@@ -157,6 +169,13 @@ def show(outcome: Outcome) -> str:
     return "\n".join(f"{name:12s} {value}" for name, value in facts.items())
 
 
+def read(line: str) -> Outcome:
+    """Return the outcome of a row of JSON."""
+    row = json.loads(line)
+    answers = {name: Answer(**each) for name, each in row.pop("answers").items()}
+    return Outcome(**{name: row[name] for name in row if name != "verdict"}, answers=answers)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return 1 if there is a silent miss or a crash."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -171,17 +190,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         kind, _, seed = options.only.rpartition(":")
         print(show(run(kind, int(seed))))
         return 0
-    n = len(options.kind)
-    names = [options.kind[i % n] for i in range(options.fits)]
-    seeds = [options.seed + i // n for i in range(options.fits)]
-    if options.workers == 1:
-        outcomes = list(map(run, names, seeds))
-    else:
-        with ProcessPoolExecutor(options.workers) as pool:
-            outcomes = list(pool.map(run, names, seeds, chunksize=4))
-    if options.out:
-        lines = [json.dumps(asdict(each) | {"verdict": each.verdict}) for each in outcomes]
-        options.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    had = options.out.read_text().splitlines() if options.out and options.out.exists() else []
+    outcomes = [read(line) for line in had]
+    done, n = {(each.kind, each.seed) for each in outcomes}, len(options.kind)
+    wanted = [(options.kind[i % n], options.seed + i // n) for i in range(options.fits)]
+    names = [pair for pair in wanted if pair not in done]
+    with ExitStack() as stack:
+        mapped: Any = map
+        if options.workers > 1:
+            mapped = stack.enter_context(ProcessPoolExecutor(options.workers)).map
+        file = stack.enter_context(options.out.open("a")) if options.out else None
+        for each in mapped(run, *zip(*names, strict=True)) if names else ():
+            outcomes.append(each)
+            if file:
+                print(json.dumps(asdict(each) | {"verdict": each.verdict}), file=file, flush=True)
     print(report(outcomes))
     return int(any(each.verdict in ("miss", "crash") for each in outcomes))
 

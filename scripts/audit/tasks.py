@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 from zlib import crc32
 
@@ -80,22 +81,35 @@ class Task:
             return np.unique(states)
         return np.concatenate([self.states[:200, 0], states[:: max(1, len(states) // 400)]])
 
-    def returns(self) -> tuple[float, float]:
-        """Return the difference of mean returns of whole trials from the two sides, and its error.
+    @cached_property
+    def begun(self) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        """The observations in which trials start, and how many start in each."""
+        shown = self.plan.model.shows(self.states[:, 0])
+        found, n = np.unique(shown, axis=0, return_counts=True)
+        return found, n
 
-        Both are NaN unless at least two whole trials start at each side.
+    def direct(self) -> dict[str, tuple[float, float]]:
+        """Return the answers by what whole trials earned above the true gain, with their errors.
+
+        The gain is that of a trial's second half, times its length. NaN without two whole trials.
         """
         whole = self.lengths == self.t_max + 1
-        paid = self.rewards
-        if self.times is not None:
-            paid = paid - self.plan.model.gain * self.times
-        totals = paid[:, : self.t_max + 1].sum(axis=1)
-        starts = self.plan.model.shows(self.states[:, 0]).reshape(len(whole), -1)
-        here = [totals[whole & (starts == side).all(axis=1)] for side in self.sides]
-        if min(map(len, here)) < 2:
-            return np.nan, np.nan
-        error = np.sqrt(sum(each.var(ddof=1) / len(each) for each in here))
-        return float(here[0].mean() - here[1].mean()), float(error)
+        times = np.ones_like(self.rewards) if self.times is None else self.times
+        earned = (self.rewards - self.plan.model.gain * times)[whole, : self.t_max + 1]
+        late = earned[:, (self.t_max + 1) // 2 :].mean(axis=1) * (self.t_max + 1)
+        starts = self.plan.model.shows(self.states[whole, 0]).reshape(len(earned), -1)
+        totals = earned.sum(axis=1)
+        one, other = (totals[(starts == side).all(axis=1)] for side in self.sides)
+
+        def mean(x: FloatArray) -> tuple[float, float]:
+            if len(x) < 2:
+                return np.nan, np.nan
+            return float(x.mean()), float(x.std(ddof=1) / np.sqrt(len(x)))
+
+        (a, error_a), (b, error_b), (gain, error) = mean(one), mean(other), mean(late)
+        gain += self.plan.model.gain * self.length
+        apart = a - b, float(np.hypot(error_a, error_b))
+        return {"gain": (gain, error), "start_bias": mean(totals), "difference": apart}
 
     def truth(self, model: Model) -> dict[str, float]:
         """Return the true answers, by a model of the same states: gain, start_bias, difference.

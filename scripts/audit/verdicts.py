@@ -2,20 +2,25 @@
 
 A fit answers three questions: the gain times the length of a trial, the start's bias, and the
 difference of the values of two starts. *Limit*: 2 % (counts) or 10 % (vectors) of the span of the
-true values over the states that were visited. An answer is *off* if it is beyond the limit and
-beyond 6 of its own errors, *wide* if it is beyond the limit only, *right* if it is within the limit
-or 3 errors, which must be finite. An answer is *unseen* instead of off if it is right for the
-process without unobserved transitions and events. Answers without an error are counted if they are
-beyond the limit, but not judged.
+true values over the states that were visited. *Error*: the half-width of the answer's own 95 %
+interval over 1.96, which is its standard error where batches are many. An answer is *off* if it is
+beyond the limit and 6 errors, *wide* if it is beyond the limit only, *right* if it is within the
+limit or 3 errors, which must be finite. Answers without an error are not judged.
 
-A *silent miss* is a fit without a warning with an answer that is off. A *false alarm* is a warning,
-or an error, of a fit whose answers are right in a *healthy* task:
+A *silent miss* is a fit without a warning with an answer that is off, except
+unseen      the answer is right for the process without transitions and events that no trial has
+not shown   a state is hidden or the features do not suffice, and the trials' own mean reward or
+            returns (by the true gain) agree with the answer within 3 of their errors
 
-settled     from its middle on, a trial earns what the gain says, within 1 % of the span
+A *false alarm* is a warning, or an error, of a fit whose answers are right in a *healthy* task. A
+misfit is *warranted* instead if an answer, or the value of a start less that of the mean start, is
+beyond the limit. Healthy:
+settled     from its middle on, a trial earns what the gain says, within 1 % of the span, and has
+            four periods or more
 forgets     after a quarter of the trial, what is still to come differs by at most 10 % of the span
             between any two visited states
 sound       observations are Markov states without a clock, and there is one gain
-enough      each start (of vectors: if there are at most 12) and the last timestep have 10 trials
+enough      each start (of vectors: if there are at most 12) has 10 trials, the last timestep 24
 seen        the answers without what no trial has are within the limit of the true ones
 
 *Features suffice* if a weighted least-squares fit of the true values by the features is within 2 %
@@ -32,20 +37,24 @@ from dataclasses import dataclass, field
 import numpy as np
 from kinds import COUNTED
 
-VERDICTS = ("right", "miss", "unseen", "wide", "no error", "warned", "false alarm", "crash")
+VERDICTS = (
+    *("right", "miss", "not shown", "unseen", "wide", "no error"),
+    *("warned", "warranted", "false alarm", "crash"),
+)
 
 
 @dataclass(frozen=True)
 class Answer:
     """An estimate, its own error (NaN if there is none), the truth, and the truth of what was seen.
 
-    All of them in units of reward.
+    ``direct`` is what trials earned, with its error. All of them in units of reward.
     """
 
     estimate: float
     error: float
     truth: float
     seen: float
+    direct: tuple[float, float] = (np.nan, np.nan)
 
     def beyond(self, limit: float, errors: float) -> bool:
         """Whether it is beyond the limit, and beyond so many of its errors."""
@@ -61,14 +70,18 @@ class Answer:
         """Whether it is right for the process without what no trial has, as far as there is one."""
         return abs(self.estimate - self.seen) <= max(limit, 6.0 * self.error)
 
+    def is_not_shown(self) -> bool:
+        """Whether what trials earned agrees with it."""
+        return abs(self.estimate - self.direct[0]) <= 3.0 * self.direct[1]
+
 
 @dataclass
 class Outcome:
     """The result of one fit, and the properties of its task.
 
     `limit` and `span` are in units of reward; `raised` is the text of an error of the package's
-    own, `crash` of any other error, `others` the texts of warnings that no fit emits. `returns` is
-    the difference by the returns of trials alone, with its error.
+    own, `crash` of any other error, `others` the texts of warnings that no fit emits. `starts_off`:
+    the largest error of a start's value.
     """
 
     kind: str
@@ -82,30 +95,13 @@ class Outcome:
     others: list[str] = field(default_factory=list)
     raised: str = ""
     crash: str = ""
-    returns: tuple[float, float] = (np.nan, np.nan)
+    starts_off: float = 0.0
     seconds: float = 0.0
 
     @property
     def right(self) -> bool:
         """Whether all answers with errors are right; True if the fit raised an error."""
         return all(each.is_right(self.limit) for each in self.answers.values())
-
-    @property
-    def wild(self) -> bool:
-        """Whether an answer is beyond 3 errors, or off by more than the whole span."""
-        answers = self.answers.values()
-        return any(each.beyond(self.limit, 3.0) or each.beyond(self.span, 0.0) for each in answers)
-
-    @property
-    def name(self) -> str:
-        """The name for ``--only``."""
-        return f"{self.kind}:{self.seed}"
-
-    @property
-    def shown(self) -> float:
-        """The distance of the fitted difference from the returns, in errors of the returns."""
-        apart = self.answers["difference"].estimate - self.returns[0]
-        return float(np.abs(apart) / self.returns[1])
 
     @property
     def healthy(self) -> bool:
@@ -115,15 +111,21 @@ class Outcome:
     @property
     def verdict(self) -> str:
         """One of `VERDICTS`."""
-        answers = list(self.answers.values())
+        answers, limit = list(self.answers.values()), self.limit
+        far = [each for each in answers if not abs(each.estimate - each.truth) <= limit]
         if self.crash:
             return "crash"
         if self.raised or self.warnings:
-            return "false alarm" if self.right and self.healthy else "warned"
-        off = [each for each in answers if each.beyond(self.limit, 6.0)]
-        if off:
-            return "unseen" if all(each.is_unseen(self.limit) for each in off) else "miss"
-        far = [each for each in answers if not abs(each.estimate - each.truth) <= self.limit]
+            if not (self.right and self.healthy):
+                return "warned"
+            misfits = self.warnings and all(named(text) == "misfit" for text in self.warnings)
+            return "warranted" if misfits and (far or self.starts_off > limit) else "false alarm"
+        if off := [each for each in answers if each.beyond(limit, 6.0)]:
+            if all(each.is_unseen(limit) for each in off):
+                return "unseen"
+            exact = self.suffices and self.health.get("sound", True)
+            shown = exact or not all(each.is_not_shown() for each in off)
+            return "miss" if shown else "not shown"
         if any(not np.isnan(each.error) for each in far):
             return "wide"
         return "no error" if far else "right"
@@ -135,60 +137,44 @@ _KNOWN = {
     "mean rewards of their own": "own means",
     "do not determine the values of starts": "undetermined",
     "samples \\(at least": "few samples",
+    "state is hidden": "hidden",
     "use features, or": "misfit",
     "has a standard error of": "noise",
 }
 
 
-def named(text: str) -> list[str]:
-    """Return the kinds of warning that a text holds."""
+def named(text: str) -> str:
+    """Return the kind of a warning."""
     found = [name for words, name in _KNOWN.items() if re.search(words, text)]
-    return found or [" ".join(re.sub(r"[-\d.]+", "#", text).split()[:6])]
+    return found[0] if found else " ".join(re.sub(r"[-\d.]+", "#", text).split()[:6])
 
 
 def report(outcomes: Sequence[Outcome]) -> str:
-    """Return counts by kind, and the seeds of all wrong fits."""
-    head = [*VERDICTS, "raised", "healthy", "right", "alarms", "suffice", "alarms"]
+    """Return counts by kind, and the names of all wrong fits."""
+    head = [*VERDICTS, "raised", "healthy", "right", "suffice", "alarms"]
     lines = [f"{'kind':15s} fits " + " ".join(f"{name:>8.8s}" for name in head)]
     kinds = list(dict.fromkeys(each.kind for each in outcomes))
-    for kind in (*kinds, "counts", "vectors", "all"):
-        some = [
-            each
-            for each in outcomes
-            if kind in (each.kind, "all", "counts" if each.kind in COUNTED else "vectors")
-        ]
-        healthy = [each for each in some if each.healthy]
-        counted = [each for each in healthy if each.right and not each.crash]
-        enough = [each for each in counted if each.suffices]
+    groups = {kind: [each for each in outcomes if each.kind == kind] for kind in kinds}
+    groups["counts"] = [each for each in outcomes if each.kind in COUNTED]
+    groups["vectors"] = [each for each in outcomes if each.kind not in COUNTED]
+    for kind, some in (groups | {"all": list(outcomes)}).items():
         verdicts = Counter(each.verdict for each in some)
-        numbers = [verdicts[name] for name in VERDICTS]
-        alarms = [sum(each.verdict == "false alarm" for each in of) for of in (counted, enough)]
-        numbers += [sum(bool(each.raised) for each in some), len(healthy), len(counted), alarms[0]]
-        numbers += [len(enough), alarms[1]]
+        healthy = [each for each in some if each.healthy]
+        right = [each for each in healthy if each.right and not each.crash]
+        enough = [each for each in right if each.suffices]
+        alarms = sum(each.verdict == "false alarm" for each in enough)
+        numbers = [verdicts[name] for name in VERDICTS] + [sum(bool(x.raised) for x in some)]
+        numbers += [len(healthy), len(right), len(enough), alarms]
         lines.append(f"{kind:15s} {len(some):4d} " + " ".join(f"{n:8d}" for n in numbers))
-    shares = (f"{m} of {n} ({m / max(n, 1):.1%})" for m, n in (numbers[-3:-5:-1], numbers[:-3:-1]))
-    lines.append("\nfalse alarms: {}; where features suffice: {}".format(*shares))
-    missed = [f"{each.name} ({each.shown:.1f})" for each in outcomes if each.verdict == "miss"]
-    lines.append(
-        f"\nmiss ({len(missed)}; in brackets, how many of their own errors the returns of trials "
-        f"from the two starts are away from the fitted difference): {' '.join(missed)}"
-    )
-    for verdict in ("crash", "false alarm", "wide", "no error", "unseen"):
-        names = [each.name for each in outcomes if each.verdict == verdict]
+    m, n = verdicts["false alarm"], max(1, len(right))
+    lines.append(f"\nfalse alarms: {m} of {len(right)} right fits of healthy tasks ({m / n:.1%})")
+    for verdict in ("miss", "crash", "false alarm", "warranted", "not shown", "unseen", "no error"):
+        names = [f"{x.kind}:{x.seed}" for x in outcomes if x.verdict == verdict]
         lines.append(f"\n{verdict} ({len(names)}): {' '.join(names)}")
-    wild = [each.name for each in outcomes if each.verdict == "wide" and each.wild]
-    lines.append(
-        "\nof the wide ones, beyond 3 errors, or by more than the whole span: " + " ".join(wild)
-    )
-    alarms_of = Counter(
-        name
-        for each in outcomes
-        if each.verdict == "false alarm"
-        for text in [*each.warnings, *([each.raised] if each.raised else [])]
-        for name in named(text)
-    )
-    lines.append(f"\nfalse alarms say: {dict(alarms_of)}")
-    strange = [f"{each.name} {text}" for each in outcomes for text in each.others]
+    alarmed = [each for each in outcomes if each.verdict == "false alarm"]
+    texts = [text for x in alarmed for text in (*x.warnings, *([x.raised] if x.raised else []))]
+    lines.append(f"\nfalse alarms say: {dict(Counter(map(named, texts)))}")
+    strange = [f"{each.kind}:{each.seed} {text}" for each in outcomes for text in each.others]
     lines.append(f"\nwarnings that are not of a fit ({len(strange)}): " + "; ".join(strange[:8]))
     lines.append(f"\nseconds a fit: {np.mean([each.seconds for each in outcomes]):.2f}")
     return "\n".join(lines)

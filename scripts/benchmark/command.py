@@ -18,10 +18,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from benchmark import evaluator, model, optimal, processes, stepping
+from benchmark import evaluator, exact, processes, stepping
 from benchmark.timing import Row, Setting, Skipped
-from lstd_agent.commands.outputs import check_writable, write_files
-from lstd_agent.commands.running import add_quiet_argument, at_least, new_parser, run
+from lstd_agent.commands.outputs import check_writable
+from lstd_agent.commands.running import add_arguments, at_least, new_parser, run, subset
+from lstd_agent.packing import write_files
 from lstd_agent.progress import progress_bar
 from lstd_agent.results import installed_version, provenance
 
@@ -40,9 +41,9 @@ GROUPS: dict[str, Callable[[Setting], Iterator[Row]]] = {
     "population": evaluator.population,
     "improvement": evaluator.improvement,
     "jobs": evaluator.jobs,
-    "exact": model.exact,
-    "optimal": optimal.optimal,
-    "growth": model.growth_group,
+    "exact": exact.exact,
+    "optimal": exact.optimal,
+    "growth": exact.growth_group,
     "imports": processes.imports,
     "memory": processes.memory,
     "vectors": processes.vectors,
@@ -73,18 +74,11 @@ def command_line(prog: str | None) -> argparse.ArgumentParser:
         prog, __doc__, "example:\n  python scripts/benchmark --quick --only stepping collection"
     )
     parser.add_argument("--quick", action="store_true", help="smaller sizes, under two minutes")
-    parser.add_argument(
-        "--only",
-        nargs="+",
-        choices=GROUPS,
-        default=list(GROUPS),
-        metavar="GROUP",
-        help=f"rows of these groups, among {', '.join(GROUPS)} (all)",
-    )
+    parser.add_argument("--only", **subset("GROUP", [*GROUPS], "rows of these groups, "))
     parser.add_argument("--repeats", type=at_least(1), default=5, help="measurements of a row (5)")
     told = "where to write the figures (benchmark.json)"
     parser.add_argument("--json", type=Path, default=Path("benchmark.json"), help=told)
-    add_quiet_argument(parser)
+    add_arguments(parser, "--quiet")
     parser.add_argument("--probe", nargs="+", help=argparse.SUPPRESS)
     return parser
 
@@ -109,16 +103,13 @@ def measure(args: argparse.Namespace, argv: Sequence[str]) -> int:
                 skipped.append(f"{group}: {reason}")
                 bar.write(f"  skipped: {reason}")
             bar.update()
-    result = {
-        "machine": machine,
-        "rows": [asdict(row) for row in rows],
-        "skipped": skipped,
-        "provenance": provenance(["benchmark", *argv]),
-    }
+    result = {"machine": machine, "rows": [asdict(row) for row in rows], "skipped": skipped}
+    result["provenance"] = provenance(["benchmark", *argv])
     write_files({args.json: (json.dumps(result, indent=1) + "\n").encode()})
     missed = [row.name for row in rows if row.met is False]
-    print(f"\n{len(rows)} rows, {len(missed)} targets missed{': ' * bool(missed)}", end="")
-    print("; ".join(missed))
+    print(
+        f"\n{len(rows)} rows, {len(missed)} targets missed{': ' * bool(missed)}{'; '.join(missed)}"
+    )
     return 0
 
 

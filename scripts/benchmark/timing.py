@@ -90,16 +90,9 @@ def compare(
              for _ in range(setting.repeats)]  # fmt: skip
     ratios = [b / a if faster else a / b for a, b in pairs]
     scale, unit = (1.0, "s") if samples == (1.0, 1.0) else (1e9, "ns/sample")
-    return Row(
-        name,
-        statistics.median(ratios),
-        min(ratios),
-        max(ratios),
-        scale * statistics.median(a for a, _ in pairs),
-        scale * statistics.median(b for _, b in pairs),
-        unit,
-        target,
-    )
+    a, b = (scale * statistics.median(column) for column in zip(*pairs, strict=True))
+    middle = statistics.median(ratios)
+    return Row(name, middle, min(ratios), max(ratios), a, b, unit, target)
 
 
 def against_limit(

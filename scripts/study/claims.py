@@ -77,25 +77,25 @@ class Claim:
         return [name for name, agrees in self.items.items() if not agrees]
 
 
-def judge(rows: Sequence[Row], criteria: Sequence[tuple[Any, ...]], **fields: Any) -> list[Claim]:
+def judge(
+    rows: Sequence[Row],
+    criteria: Sequence[tuple[Any, ...]],
+    key: Sequence[str],
+    arrange: Callable[[pd.MultiIndex, FloatArray], Means],
+    paper: Means | None = None,
+) -> list[Claim]:
     """Judge claims on the means over seeds of rows, and on bootstrap resamples of the seeds.
 
     All cells must have the same seeds, which are resampled together.
     """
-    key = fields["key"]
     frame = pd.DataFrame(rows).melt([*key, "seed"], list(METRICS), var_name="metric")
     table = frame.pivot_table("value", ["metric", *key], "seed")
     if table.isna().any(axis=None):
-        raise InvalidInputError(
-            "claims need the same seeds in every cell: compute the missing rows"
-        )
-    values, n_seeds = table.to_numpy(), table.shape[1]
-    weights = np.random.default_rng(0).multinomial(
-        n_seeds, np.full(n_seeds, 1.0 / n_seeds), N_RESAMPLES
-    )
-    arrange = partial(fields["arrange"], table.index)
-    means, resampled = arrange(values.mean(axis=1)), arrange(weights / n_seeds @ values.T)
-    paper = fields.get("paper")
+        told = "claims need the same seeds in every cell: compute the missing rows"
+        raise InvalidInputError(told)
+    values, n = table.to_numpy(), table.shape[1]
+    weights = np.random.default_rng(0).multinomial(n, np.full(n, 1.0 / n), N_RESAMPLES) / n
+    means, resampled = (arrange(table.index, x) for x in (values.mean(axis=1), weights @ values.T))
     claims = []
     for label, section, meaning, test, items, every, needs in criteria:
         if not set(needs) <= set(table.index.get_level_values("scheme")):
@@ -109,7 +109,7 @@ def judge(rows: Sequence[Row], criteria: Sequence[tuple[Any, ...]], **fields: An
         holds = agree.all(axis=-1) if every else agree.mean(axis=-1) > 0.5
         support = float(np.mean(holds))
         verdict = CONFIRMED if support >= CONFIDENCE else REFUTED
-        if n_seeds < FEWEST_SEEDS or 1.0 - CONFIDENCE < support < CONFIDENCE:
+        if n < FEWEST_SEEDS or 1.0 - CONFIDENCE < support < CONFIDENCE:
             verdict = UNDECIDED
         test = f"{test}; {'every one' if every else 'most'}"
         ours = {name: bool(agrees) for name, agrees in items(means).items()}
@@ -123,20 +123,15 @@ def exact_claims(rows: Sequence[Row]) -> list[Claim]:
     published = paper_cells().stack().dropna()
     published.index.names = ["env", "rho", "metric", "scheme"]
     wanted = {(r["env"], r["rho"], m, r["scheme"]) for r in rows for m in METRICS}
-    published = published[published.index.isin(wanted)].reorder_levels(
-        ["metric", "env", "rho", "scheme"]
-    )
-    paper = (
-        _tables(published.index, published.to_numpy()) if len(published) == len(wanted) else None
-    )
-    key = ["env", "rho", "scheme"]
-    return judge(rows, EXACT, key=key, arrange=_tables, paper=paper)
+    published = published[published.index.isin(wanted)]
+    index = published.index.reorder_levels(["metric", "env", "rho", "scheme"])
+    paper = _tables(index, published.to_numpy()) if len(published) == len(wanted) else None
+    return judge(rows, EXACT, ["env", "rho", "scheme"], _tables, paper)
 
 
 def sampled_claims(rows: Sequence[Row]) -> list[Claim]:
     """Judge the claims about the figure."""
-    key = ["env", "n_features", "scheme", "n_trials"]
-    return judge(rows, FIGURE, key=key, arrange=_curves)
+    return judge(rows, FIGURE, ["env", "n_features", "scheme", "n_trials"], _curves)
 
 
 def _tables(index: pd.MultiIndex, values: FloatArray) -> Means:
@@ -403,24 +398,17 @@ def claims_table(claims: Iterable[Claim]) -> str:
     """Write claims as a table in Markdown."""
     heads = ["", "the paper says (section)", "tested as", "ours", "in the paper's tables",
              "holds in resamples", "verdict"]  # fmt: skip
-    rows = [
-        [
-            c.label,
-            f"{c.meaning} ({c.section})",
-            c.test,
-            f"{sum(c.items.values())} of {len(c.items)}",
-            "" if c.in_paper is None else f"{sum(c.in_paper)} of {len(c.in_paper)}",
-            f"{100 * c.support:.0f} %",
-            c.verdict,
-        ]
-        for c in claims
-    ]
+    rows = []
+    for c in claims:
+        ours = f"{sum(c.items.values())} of {len(c.items)}"
+        theirs = "" if c.in_paper is None else f"{sum(c.in_paper)} of {len(c.in_paper)}"
+        figures = ours, theirs, f"{100 * c.support:.0f} %"
+        rows.append([c.label, f"{c.meaning} ({c.section})", c.test, *figures, c.verdict])
     return markdown(heads, rows, left=(0, 1, 2, 6))
 
 
 def markdown_claims(claims: Sequence[Claim]) -> str:
     """Write claims as a table, and the items that disagree with each."""
-    lines = [
-        f"- {c.label} disagreeing: {'; '.join(c.disagreeing)}." for c in claims if c.disagreeing
-    ]
+    told = [(c.label, "; ".join(c.disagreeing)) for c in claims if c.disagreeing]
+    lines = [f"- {label} disagreeing: {items}." for label, items in told]
     return "\n".join([claims_table(claims), "", *lines]) + "\n"

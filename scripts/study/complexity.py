@@ -1,31 +1,32 @@
-"""How many trials it takes to feed how many neighbourhoods.
+r"""How many trials it takes to feed how many neighbourhoods.
 
 Errors of linked systems, of one neighbourhood up to one for each timestep, by backup, from 10² to
 10⁶ trials. An error is the total rems over that of the best constant, so that 1 needs no trials.
 The projection limit of the same neighbourhoods is the error with infinitely many trials.
 
-`study.rule` looks for a rule of thumb in some environments and tests it in others.
+The rule of thumb is :math:`K \le n / (c\, d)`, never one for each timestep: each neighbourhood has
+d weights, and each weight needs c trials. c is the candidate with the least loss in the
+environments `FINDING`. Its losses in `CHECKING` measure the rule. A *loss* is the error over the
+error of the best number of neighbourhoods tried, in the same case; losses are averaged
+geometrically.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from itertools import zip_longest
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from lstd_agent import LambdaReturn
 from lstd_agent.problems import population_counts, random_problem, regimes
-from lstd_agent.results import How, Row
+from lstd_agent.results import Row
+from lstd_agent.scoring import markdown
 from study.sampled import sampled_regimes
-from study.store import Task, generator, largest_first, open_store
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
-KEY = ("env", "rho", "seed", "n_trials", "wanted", "backup")
+from study.store import Among, Key, Study, Task, generator
 
 FINDING = ("h6", "c10", "h36c", "c35c")
 CHECKING = ("h36", "c35", "r20b", "g20b")
@@ -49,16 +50,15 @@ COMBINATIONS = [
 
 @dataclass(frozen=True)
 class ComplexitySettings:
-    """Which numbers of trials, and what every row depends on: the rank cutoff."""
+    """What every row depends on: the rank cutoff."""
 
-    n_trials: tuple[int, ...] = (100, 1_000, 10_000, 100_000, 1_000_000)
     rcond: float = 1e-10
 
 
 def complexity_rows(task: Task) -> list[Row]:
     """Draw counts once, of a number of trials, and fit all systems."""
     chain, p = random_problem(task.env, task.seed)
-    n_trials, t_max = task.missing, len(p) - 1
+    n_trials, t_max = task.missing[0][3], len(p) - 1
     counts = population_counts(chain, n_trials, t_max, generator(task.seed, 4, n_trials))
     variance = p @ chain.bias**2 - (p @ chain.bias) ** 2
     of_constant = float(np.sqrt(np.maximum(variance, 0.0)).sum())
@@ -83,26 +83,171 @@ def complexity_rows(task: Task) -> list[Row]:
     return rows
 
 
-def run_complexity_study(
-    out: Path,
-    settings: ComplexitySettings,
-    *,
-    environments: Sequence[str] = ENVIRONMENTS,
-    n_seeds: int = 5,
-    **how: Unpack[How],
-) -> list[Row]:
-    """Compute the rows of seeds 0 to n_seeds - 1 that a folder lacks, and return all asked for."""
-    # Rows depend on the rank cutoff alone, so that more numbers of trials add rows.
-    store = open_store(out, "complexity", {"rcond": settings.rcond}, KEY)
-    tasks = [
-        Task(env, seed, n_trials, settings)
-        for env, n_states, seed in largest_first(environments, n_seeds)
-        for n_trials in settings.n_trials
-        if store.lacks(
-            (env, regime.rho, seed, n_trials, *combination)
-            for regime in regimes(n_states, RHOS)
-            for combination in COMBINATIONS
+def _work(
+    env: str, n_states: int, seeds: range, among: Among, _: Any
+) -> Iterator[tuple[int, list[Key]]]:
+    rhos = [regime.rho for regime in regimes(n_states, RHOS)]
+    for seed in seeds:
+        for n in among["n_trials"]:
+            yield seed, [(env, rho, seed, n, *each) for rho in rhos for each in COMBINATIONS]
+
+
+COMPLEXITY = Study(
+    "complexity",
+    ComplexitySettings,
+    ("env", "rho", "seed", "n_trials", "wanted", "backup"),
+    complexity_rows,
+    _work,
+    {"env": ENVIRONMENTS, "n_trials": (100, 1_000, 10_000, 100_000, 1_000_000)},
+)
+
+
+# The rule of thumb
+
+# Backups that all numbers of neighbourhoods have.
+_RULED = ("one step", "model")
+
+# Half a decade apart: the rule is one of thumb.
+_CANDIDATES = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
+
+Chooser = Callable[[int, int, Sequence[str]], str]
+"""Wanted number of neighbourhoods by the numbers of trials and of features, and the choices."""
+
+
+@dataclass(frozen=True, eq=False)
+class Curves:
+    """Medians over seeds: a row for each case (environment, ρ, number of trials and backup).
+
+    Errors and limits have a column for each wanted number.
+    """
+
+    error: pd.DataFrame
+    limit: pd.DataFrame
+    n_features: pd.Series[int]
+
+    @classmethod
+    def of(cls, rows: Sequence[Row]) -> Curves:
+        """Gather rows."""
+        case = ["env", "rho", "n_trials", "backup"]
+        found = pd.DataFrame(rows)
+        error, limit = (
+            found.pivot_table(each, case, "wanted", aggfunc="median").reindex(columns=list(WANTED))
+            for each in ("error", "limit")
         )
+        return cls(error, limit, found.groupby(case)["n_features"].first())
+
+    def by(self, backup: str) -> pd.DataFrame:
+        """Return the errors with a backup, by environment, ρ and number of trials."""
+        if backup not in self.error.index.get_level_values("backup"):
+            return self.error.droplevel("backup").iloc[:0]
+        return self.error.xs(backup, level="backup").dropna(axis=1, how="all")
+
+    def losses(
+        self, backup: str, environments: Sequence[str], choose: Chooser
+    ) -> tuple[float, float]:
+        """Return the geometric mean and the largest loss of a way to choose; NaN without rows."""
+        errors, lost = self.by(backup), []
+        for case, row in errors.iterrows():
+            if case[0] in environments:
+                n_features = int(self.n_features[(*case, backup)])
+                lost.append(row[choose(case[2], n_features, list(errors))] / row.min())
+        if not lost:
+            return np.nan, np.nan
+        return float(np.exp(np.log(lost).mean())), max(lost)
+
+    def best_constant(self, backup: str) -> float:
+        """Return the c of the rule that loses least in the environments `FINDING`."""
+        return min(_CANDIDATES, key=lambda c: self.losses(backup, FINDING, by_rule(c))[0])
+
+    def multiples(self, backup: str) -> pd.DataFrame:
+        """Return medians over environments and ρ, by wanted number (rows) and trials (columns).
+
+        Of errors over the limit of the finest system that any backup was tried with.
+        """
+        lowest = self.limit[STEPWISE].xs("one step", level="backup")
+        found = self.by(backup).div(lowest, axis=0).groupby(level="n_trials").median()
+        return found.T.reindex([wanted for wanted in WANTED if wanted in found])
+
+    def slope(self, backup: str, wanted: str) -> float:
+        """Return the slope, in log-log, of the excess of an error over that of the most trials.
+
+        Of medians over environments and ρ, by least squares; -0.5 if all of it is noise. NaN with
+        fewer than three numbers of trials.
+        """
+        errors = self.by(backup)[wanted].unstack("n_trials")
+        most = max(errors)
+        above = errors.drop(columns=most).sub(errors[most], axis=0).abs().median()
+        above = above[above > 0.0]
+        if len(above) < 2:
+            return np.nan
+        return float(np.polyfit(np.log10(above.index), np.log10(above), 1)[0])
+
+    def crossover(self, backup: str, fewer: str, more: str) -> str:
+        """Return the number of trials from which ``more`` has the smaller error in most rows."""
+        errors = self.by(backup)
+        share = (errors[more] < errors[fewer]).groupby(level="n_trials").mean()
+        lost = share.index[share <= 0.5]
+        later = [n for n in share.index if not len(lost) or n > max(lost)]
+        return f"{later[0]:,}" if later else "never"
+
+
+def ruled(n_trials: int, n_features: int, c: float, choices: Sequence[str]) -> str:
+    """Return the largest number of neighbourhoods that the rule allows, at least one."""
+    allowed = n_trials / (c * n_features)
+    return [w for w in choices if w == "1" or (w != STEPWISE and int(w) <= allowed)][-1]
+
+
+def by_rule(c: float) -> Chooser:
+    """Return the choice by the rule."""
+    return lambda n_trials, n_features, choices: ruled(n_trials, n_features, c, choices)
+
+
+def _always(wanted: str) -> Chooser:
+    return lambda n_trials, n_features, choices: wanted
+
+
+def rule_table(curves: Curves) -> str:
+    """Write the losses of the rule, and of one number of neighbourhoods for all cases."""
+    constants = {b: curves.best_constant(b) for b in _RULED}
+    named = ", ".join(f"{c:g} ({b})" for b, c in constants.items())
+    choosers = {
+        f"n / (c d), with c = {named}": {b: by_rule(c) for b, c in constants.items()},
+        **{f"always {wanted}": dict.fromkeys(_RULED, _always(wanted)) for wanted in WANTED},
+    }
+    columns = [(b, where) for b in _RULED for where in (FINDING, CHECKING)]
+    rows = []
+    for name, chooser in choosers.items():
+        lost = [curves.losses(b, where, chooser[b]) for b, where in columns]
+        cells = ["" if np.isnan(m) else f"{m:.2f}, at most {worst:.3g}" for m, worst in lost]
+        rows.append([name, *cells])
+    heads = [f"{b}: {' '.join(where)}" for b, where in columns]
+    return markdown(["neighborhoods", *heads], rows)
+
+
+def markdown_complexity(rows: Sequence[Row]) -> str:
+    """Write the rule and its losses, slopes, crossovers, and errors by number of trials."""
+    curves = Curves.of(rows)
+    rates = []
+    for wanted, following in zip_longest(WANTED, WANTED[1:]):
+        cells = [wanted]
+        for b in _RULED:
+            slope = curves.slope(b, wanted)
+            cells.append("" if np.isnan(slope) else f"{slope:.2f}")
+            cells.append(curves.crossover(b, wanted, following) if following else "")
+        rates.append(cells)
+    heads = [head for b in _RULED for head in (f"{b}: slope", "next is better from")]
+    parts = [
+        rule_table(curves),
+        "Slope of the error against trials (log-log), and from how many trials on the next larger "
+        "number of neighborhoods is the better one in more than half of the rows:",
+        markdown(["neighborhoods", *heads], rates),
     ]
-    store.compute(complexity_rows, tasks, **how)
-    return store.asked(env=environments, seed=range(n_seeds), n_trials=settings.n_trials)
+    for backup in BACKUPS:
+        middle = curves.multiples(backup)
+        cells = [[w, *(f"{x:.3g}" for x in row)] for w, row in middle.iterrows()]
+        parts += [
+            f"Backup: {backup}. Total rems over the projection limit of one neighborhood a "
+            "timestep, medians over environments and ρ, by number of trials:",
+            markdown(["neighborhoods", *(f"{n:,}" for n in middle)], cells),
+        ]
+    return "\n\n".join(parts) + "\n"

@@ -1,28 +1,162 @@
-"""The non-sampling experiments: every scheme on every environment, regime and seed."""
+"""The paper's tables: ten schemes on exact statistics, in every environment, regime and seed.
+
+The one module of the studies that needs the core; the others use what `lstd_agent` offers publicly.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any, Literal
 
+import numpy as np
+from scipy import sparse
+
+from lstd_agent.arrays import FloatArray, IntArray
+from lstd_agent.errors import check_choice
+from lstd_agent.features.kernels import Kernel
 from lstd_agent.problems import (
     ENVIRONMENTS,
     RHOS,
+    PiecewiseValues,
     StepwiseErrors,
+    full_distributions,
     random_chain,
     random_features,
     regimes,
+    settled_time,
 )
-from lstd_agent.results import How, Row
-from study.exact_systems import EXACT_RCOND, SCHEMES, ExactSchemes, Rule, Tail
-from study.store import Task, largest_first, open_store
+from lstd_agent.results import Row
+from lstd_agent.rows.chain import ChainRows
+from lstd_agent.rows.factors import factor_of
+from lstd_agent.system.approximators import System, system_of, with_offsets
+from lstd_agent.system.distances import (
+    SquaredDistance,
+    mean_discrepancy,
+    optimal_transport,
+    total_variation,
+)
+from lstd_agent.system.linked import Solved, solve_alone
+from lstd_agent.system.neighborhoods import AnchorSearch, neighborhoods_with_references
+from study.store import Among, Key, Study, Task
+from unichain_gym import MarkovChain
 
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
+SCHEMES = ("buw", "p01", "p02am", "p02tv", "p02ot", "p02md", "paxtv", "paxot", "paxmd", "pinf")
+Tail = Literal["window", "settled", "stationary"]
+Rule = Literal["occupancy", "most_common"]
 
-KEY = ("env", "rho", "seed", "scheme")
+EXACT_RCOND = 1e-13
+"""Relative rank cutoff for exact statistics, whose only error is rounding."""
+
+
+class ExactSchemes:
+    """Fits the schemes to one chain, for any features, and computes nothing twice.
+
+    The chain is followed for ten times its mixing time.
+    """
+
+    def __init__(self, chain: MarkovChain) -> None:
+        self.chain = chain
+        self.t_max = 10 * chain.mixing_time()
+        self.distributions = full_distributions(chain, self.t_max)
+        self._settled = settled_time(chain, self.distributions)
+        self._searches: dict[str, AnchorSearch] = {}
+
+    def fit(self, scheme: str, features: FloatArray, n_anchors_max: int, **how: Any) -> Any:
+        """Return the values of one scheme (one of `SCHEMES`); see `system`."""
+        return values_of(self.system(scheme, features, n_anchors_max, **how), features)
+
+    def system(
+        self,
+        scheme: str,
+        features: FloatArray,
+        n_anchors_max: int,
+        tail: Tail = "window",
+        reference: Rule = "most_common",
+        rcond: float = EXACT_RCOND,
+    ) -> System:
+        """Return the system of one scheme."""
+        distributions = self.distributions
+        if scheme == "buw":
+            distributions = np.full((1, self.chain.n_states), 1.0 / self.chain.n_states)
+            tail = "window"
+        chain = self.chain
+        source = ChainRows(
+            distributions,
+            chain.transition_matrix,
+            chain.reward,
+            features,
+            durations=chain.durations,
+            stationary=chain.stationary_distribution,
+            rcond=np.sqrt(rcond),  # of features, where rcond is of their squares
+        )
+        anchors = self.anchors(scheme, features, n_anchors_max)
+        settled = min(self._settled, source.t_max)
+        anchors, windows, references = neighborhoods_with_references(
+            source, None, anchors, reference, tail
+        )
+        # Windows of settled timesteps have the same equations.
+        alike = (windows[:, 0] >= settled) & (windows[:, 0] <= source.t_max)
+        keys = np.where(alike[:, None], (settled, settled + 1), windows).tolist()
+        solved: dict[tuple[int, int], Solved] = {}
+        for start, stop in map(tuple, keys):
+            if (start, stop) not in solved:
+                factor = factor_of(source.merged(start, stop), source.p, False)
+                found = solve_alone(source, factor, chain.gain)
+                columns = np.vstack((found.weights, np.zeros((1, 1))))
+                solved[start, stop] = Solved(columns, found.rank, found.condition, 0)
+        ties = references, source.occupancy(windows)
+        each = with_offsets(source, [solved[a, b] for a, b in keys], *ties, reference)
+        return system_of(source, each, anchors, windows, *ties, chain.gain)
+
+    def anchors(self, scheme: str, features: FloatArray, n_anchors_max: int) -> IntArray:
+        """Return the anchors of a scheme."""
+        check_choice("scheme", scheme, SCHEMES)
+        if scheme in ("buw", "p01"):
+            return np.zeros(1, dtype=np.int64)
+        if scheme == "p02am":
+            return np.unique([0, min(self.chain.max_absorption_time(), self.t_max)])
+        if scheme == "pinf":
+            return np.arange(self.t_max + 1)
+        n_anchors = 2 if scheme.startswith("p02") else n_anchors_max
+        return self._search(scheme[-2:], features).doubling(n_anchors)
+
+    def _search(self, metric: str, features: FloatArray) -> AnchorSearch:
+        if metric in self._searches:
+            return self._searches[metric]
+        if metric == "md":
+            squared = mean_discrepancy(self.distributions, Kernel()(features, features))
+        elif metric == "tv":
+            n_at = np.ones(len(self.distributions))
+            squared = total_variation(sparse.csr_array(self.distributions), n_at)
+        else:
+            squared = optimal_transport(self.distributions, self.chain.bisimulation_distance())
+        search = AnchorSearch(until_settled(squared, self._settled), self.t_max)
+        if metric != "md":  # the others do not depend on the features
+            self._searches[metric] = search
+        return search
+
+
+def values_of(system: System, features: FloatArray) -> PiecewiseValues:
+    """Return the values (n, S) of a system's neighbourhoods."""
+    values = system.weights @ features.T + system.offsets[:, None]
+    return PiecewiseValues(np.asarray(system.anchors), values, system.references.main)
+
+
+def until_settled(squared_distance: SquaredDistance, settled: int) -> SquaredDistance:
+    """Return the same distances, computed up to the settled timestep only.
+
+    The distributions are equal from there on, and so are their distances to any other.
+    """
+
+    def squared(anchor: int, start: int, stop: int) -> FloatArray:
+        anchor, last = min(anchor, settled), min(stop, settled + 1)
+        first = min(start, settled)
+        distances = squared_distance(anchor, first, max(last, first + 1))
+        repeated = stop - start - len(distances)
+        return np.concatenate((distances, np.full(repeated, distances[-1])))
+
+    return squared
 
 
 @dataclass(frozen=True)
@@ -35,14 +169,14 @@ class ExactSettings:
 
 
 def exact_rows(task: Task) -> list[Row]:
-    """Compute the rows of a task, whose missing rows are (regime, schemes) pairs."""
+    """Compute the rows of a chain."""
     chain = random_chain(task.env, task.seed)
     schemes = ExactSchemes(chain)
     rows = []
-    for regime, names in task.missing:
+    for regime in regimes(chain.n_states, {key[1] for key in task.missing}):
         features = random_features(chain.n_states, regime.n_features, task.seed)
         errors = StepwiseErrors(chain, features, schemes.distributions, task.settings.rcond)
-        for name in names:
+        for name in (name for _, rho, _, name in task.missing if rho == regime.rho):
             found = schemes.fit(name, features, regime.n_anchors_max, **asdict(task.settings))
             row = {"env": task.env, "rho": regime.rho, "seed": task.seed, "scheme": name}
             row |= {"n_features": regime.n_features, "n_anchors": len(found.anchors)}
@@ -51,25 +185,19 @@ def exact_rows(task: Task) -> list[Row]:
     return rows
 
 
-def run_exact_study(
-    out: Path,
-    settings: ExactSettings,
-    *,
-    environments: Sequence[str] = ENVIRONMENTS,
-    rhos: Sequence[float] = RHOS,
-    schemes: Sequence[str] = SCHEMES,
-    n_seeds: int = 20,
-    **how: Unpack[How],
-) -> list[Row]:
-    """Compute the rows of seeds 0 to n_seeds - 1 that a folder lacks, and return all asked for."""
-    store = open_store(out, "exact", asdict(settings), KEY)
-    tasks = []
-    for env, n_states, seed in largest_first(environments, n_seeds):
-        lacking = [
-            (regime, [n for n in schemes if (env, regime.rho, seed, n) not in store])
-            for regime in regimes(n_states, rhos)
-        ]
-        if work := [(regime, names) for regime, names in lacking if names]:
-            tasks.append(Task(env, seed, work, settings))
-    store.compute(exact_rows, tasks, **how)
-    return store.asked(env=environments, rho=rhos, scheme=schemes, seed=range(n_seeds))
+def _work(
+    env: str, n_states: int, seeds: range, among: Among, _: Any
+) -> Iterator[tuple[int, list[Key]]]:
+    for seed in seeds:
+        rhos = [regime.rho for regime in regimes(n_states, among["rho"])]
+        yield seed, [(env, rho, seed, scheme) for rho in rhos for scheme in among["scheme"]]
+
+
+EXACT = Study(
+    "exact",
+    ExactSettings,
+    ("env", "rho", "seed", "scheme"),
+    exact_rows,
+    _work,
+    {"env": ENVIRONMENTS, "rho": RHOS, "scheme": SCHEMES},
+)

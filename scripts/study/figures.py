@@ -22,12 +22,10 @@ from lstd_agent.figure_style import (
 from lstd_agent.problems import ENVIRONMENTS, RHOS
 from lstd_agent.results import Row
 from study import tables
-from study.complexity import BACKUPS, WANTED
+from study.complexity import BACKUPS, WANTED, Curves
 from study.control import METHODS
-from study.estimators import BASELINES, OURS
-from study.exact_systems import SCHEMES
-from study.references import COMBINATIONS
-from study.rule import Curves
+from study.exact import SCHEMES
+from study.sampled import BASELINES, COMBINATIONS, OURS
 from study.sampling import PANELS
 from study.sampling import SCHEMES as SAMPLED_SCHEMES
 from study.tables import METRICS
@@ -106,7 +104,7 @@ def sampling_curves(rows: Sequence[Row]) -> Figure:
 @styled
 def reference_multiples(rows: Sequence[Row]) -> Figure:
     """Draw ε_MS as a multiple of the projection limit: a mark a row, medians over seeds."""
-    medians = tables.medians(tables.multiples(rows, tables.combination_of))
+    medians = tables.medians(tables.multiples(rows))
     lines = [*medians.index]
     schemes = sorted({scheme for scheme, _, _ in lines})
     environments = [e for e in ENVIRONMENTS if any(env == e for _, env, _ in lines)]
@@ -136,7 +134,7 @@ def reference_multiples(rows: Sequence[Row]) -> Figure:
 @styled
 def estimator_multiples(rows: Sequence[Row]) -> Figure:
     """Draw ε_MS as a multiple of the projection limit: a line an estimator, a dot a row."""
-    by_line = tables.medians(tables.multiples(rows, tables.estimator_of))
+    by_line = tables.medians(tables.multiples(rows))
     shown = {name: by_line[name] for name in OURS}
     shown[tables.ORACLE] = tables.oracle(by_line)
     shown |= {name: by_line[name] for name in BASELINES}

@@ -14,17 +14,18 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from lstd_agent.commands.outputs import check_writable, rows_kept, write_files
-from lstd_agent.commands.running import add_quiet_argument, add_size_arguments, new_parser, run
+from lstd_agent.commands.outputs import check_writable, rows_kept
+from lstd_agent.commands.running import add_arguments, new_parser, run
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.figure_style import new_figure, picture
+from lstd_agent.packing import write_files
 from lstd_agent.problems import RHOS
 from lstd_agent.results import Row, one_line, provenance
 from lstd_agent.scoring import markdown
 from study import figures, tables
 from study.claims import CONFIDENCE, N_RESAMPLES, claims_table, exact_claims, sampled_claims
-from study.exact_systems import SCHEMES
-from study.rule import Curves, rule_table
+from study.complexity import Curves, rule_table
+from study.exact import SCHEMES
 from study.studies import STUDIES
 from study.tables import METRICS, two_digits
 from unichain_gym import make_mdp
@@ -139,9 +140,7 @@ def section(rows: Mapping[str, Sequence[Row]]) -> str:
         _agreement(ratios, len({row["seed"] for row in exact})),
         JUDGING,
         claims_table([*exact_claims(exact), *sampled_claims(rows["sampling"])]),
-        tables.reference_table(
-            tables.medians(tables.multiples(rows["references"], tables.combination_of))
-        ),
+        tables.reference_table(tables.medians(tables.multiples(rows["references"]))),
         COMPARING,
         tables.estimator_table(rows["estimators"]),
         FEEDING,
@@ -219,9 +218,7 @@ def _cell(ours: float, paper: float) -> str:
 def main(root: Path, argv: Sequence[str] | None = None) -> int:
     """Run the studies, draw the pictures and write the pages; return the exit status."""
     parser = new_parser(None, UPDATE)
-    add_size_arguments(parser)
-    parser.add_argument("--out", type=Path, default=root / "results", help="folder of raw rows")
-    add_quiet_argument(parser)
+    add_arguments(parser, "--seeds", "--workers", "--quiet", "--out", out=root / "results")
     args = parser.parse_args(argv)
     return run(lambda: update(root, args))
 
@@ -242,19 +239,19 @@ def update(root: Path, args: argparse.Namespace) -> int:
     for path in (page, docs / "side_by_side.md", docs / "h36c.png"):
         check_writable(path)
     rows = {}
-    for name, study in STUDIES.items():
-        with rows_kept(args.out / name / f"{study.rows_name}.jsonl"):
+    for name, command in STUDIES.items():
+        study = command.study
+        with rows_kept(args.out / name / f"{study.name}_rows.jsonl"):
             rows[name] = study.run(
                 args.out / name,
-                study.settings(),
-                n_seeds=-(-args.seeds * study.n_seeds // 20),
+                n_seeds=-(-args.seeds * command.n_seeds // 20),
                 workers=args.workers,
                 progress=not args.quiet,
             )
     # Without --workers and --out: results do not depend on them.
-    command = ["scripts/update_results.py", "--seeds", str(args.seeds)]
+    line = ["scripts/update_results.py", "--seeds", str(args.seeds)]
     code = rows["exact"][0]["code"]
-    origin = one_line(provenance(command, seeds=f"0 to {args.seeds - 1}", code=code))
+    origin = one_line(provenance(line, seeds=f"0 to {args.seeds - 1}", code=code))
     ratios = tables.log_ratios(tables.mean_cells(rows["exact"]), tables.paper_cells())
     drawn = {
         "h36c": make_mdp("h36c").plot(),

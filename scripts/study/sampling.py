@@ -5,9 +5,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
 
 import gymnasium as gym
 import numpy as np
@@ -21,15 +20,10 @@ from lstd_agent.problems import (
     random_features,
     random_problem,
 )
-from lstd_agent.results import How, Row
-from study.exact_systems import Rule
-from study.store import Task, open_store
+from lstd_agent.results import Row
+from study.exact import Rule
+from study.store import Among, Key, Study, Task
 from unichain_gym import MarkovChain
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
-KEY = ("env", "n_features", "seed", "n_trials", "scheme")
 
 # How many copies of the environment run at once; the law of the samples does not depend on it.
 _NUM_ENVS = 5_000
@@ -101,7 +95,8 @@ def sampling_rows(task: Task) -> list[Row]:
     for samples in cumulative_samples(task, chain, t_max):
         for panel, features in tables.items():
             for scheme in SCHEMES:
-                if (panel.n_features, samples.n_trials, scheme) not in task.missing:
+                key = task.env, panel.n_features, task.seed, samples.n_trials, scheme
+                if key not in task.missing:
                     continue
                 options = {"tail": settings.tail, "reference": settings.reference}
                 options |= {"rcond": settings.rcond, "n_stored_trials": settings.n_stored}
@@ -123,7 +118,7 @@ def cumulative_samples(task: Task, chain: MarkovChain, t_max: int) -> Iterator[S
     """Yield an agent that holds all trials up to each checkpoint."""
     assert chain.policy is not None
     policy, name = chain.policy.argmax(axis=1), f"unichain_gym:Unichain-{task.env}-v0"
-    last = max(n_trials for _, n_trials, _ in task.missing)
+    last = max(key[3] for key in task.missing)
     checkpoints = [n for n in CHECKPOINTS[task.env] if n <= last]
     increments = np.diff([0, *checkpoints]).tolist()
     seeds = np.random.SeedSequence([task.seed, 1]).spawn(len(increments))
@@ -137,27 +132,18 @@ def cumulative_samples(task: Task, chain: MarkovChain, t_max: int) -> Iterator[S
         yield agent
 
 
-def run_sampling_study(
-    out: Path,
-    settings: SamplingSettings,
-    *,
-    n_seeds: int = 20,
-    **how: Unpack[How],
-) -> list[Row]:
-    """Compute the rows of seeds 0 to n_seeds - 1 that a folder lacks, and return all asked for."""
-    store = open_store(out, "sampling", asdict(settings), KEY)
-    tasks = []
-    for env in ("c10", "h6"):  # the longer collections first
-        for seed in range(n_seeds):
-            missing = frozenset(
-                (panel.n_features, n_trials, scheme)
-                for panel in PANELS
-                if panel.env == env
-                for n_trials in CHECKPOINTS[env]
-                for scheme in SCHEMES
-                if (env, panel.n_features, seed, n_trials, scheme) not in store
-            )
-            if missing:
-                tasks.append(Task(env, seed, missing, settings))
-    store.compute(sampling_rows, tasks, **how)
-    return store.asked(seed=range(n_seeds))
+def _work(env: str, _: int, seeds: range, __: Among, ___: Any) -> Iterator[tuple[int, list[Key]]]:
+    numbers = [panel.n_features for panel in PANELS if panel.env == env]
+    columns = [(n, scheme) for n in CHECKPOINTS[env] for scheme in SCHEMES]
+    for seed in seeds:
+        yield seed, [(env, d, seed, *column) for d in numbers for column in columns]
+
+
+SAMPLING = Study(
+    "sampling",
+    SamplingSettings,
+    ("env", "n_features", "seed", "n_trials", "scheme"),
+    sampling_rows,
+    _work,
+    {"env": [*CHECKPOINTS]},
+)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,8 @@ from lstd_agent.problems import ENVIRONMENTS, RHOS
 from lstd_agent.results import Row
 from lstd_agent.scoring import markdown
 from study.control import CONTROL_ENVIRONMENTS, EQUAL, METHODS
-from study.estimators import CERTAINTY, DEFAULTS, ESTIMATORS, OURS
-from study.exact_systems import SCHEMES
-from study.references import COMBINATIONS
+from study.exact import SCHEMES
+from study.sampled import CERTAINTY, COMBINATIONS, DEFAULTS, ESTIMATORS, OURS
 
 METRICS = {"total_repb": "ε_PB (total repb)", "total_rems": "ε_MS (total rems)"}
 LINE = ["scheme", "env", "rho"]
@@ -135,11 +134,9 @@ def markdown_agreement(ratios: pd.DataFrame) -> str:
         for scheme in (s for s in SCHEMES if s in ratios.columns):
             found = of_metric[scheme].dropna()
             if len(found):
-                worst = found[found.abs().idxmax()]
-                rows.append(
-                    [f"{metric} {scheme}", len(found), f"{found.abs().mean():.2f}"]
-                    + [f"{value:+.2f}" for value in (found.median(), worst)]
-                )
+                signed = found.median(), found[found.abs().idxmax()]
+                figures = f"{found.abs().mean():.2f}", *(f"{value:+.2f}" for value in signed)
+                rows.append([f"{metric} {scheme}", len(found), *figures])
     heads = ["metric, scheme", "cells", "mean abs log10 ratio", "median", "worst"]
     return markdown(heads, rows) + "\n"
 
@@ -147,23 +144,19 @@ def markdown_agreement(ratios: pd.DataFrame) -> str:
 # Multiples of the projection limit
 
 
-def multiples(rows: Sequence[Row], compared: Callable[[Row], str]) -> pd.DataFrame:
+def multiples(rows: Sequence[Row]) -> pd.DataFrame:
     """Return total rems over the limit, by line and seed (rows) and by what is compared."""
     found = pd.DataFrame(rows).assign(
-        compared=[compared(row) for row in rows],
+        compared=[compared_in(row) for row in rows],
         multiple=[row["total_rems"] / row["limit"] for row in rows],
     )
     return found.pivot_table("multiple", [*LINE, "seed"], "compared")
 
 
-def combination_of(row: Row) -> str:
-    """Return the name of a row's combination."""
-    return COMBINATIONS[row["calibration"], row["reference"], row["backup"]]
-
-
-def estimator_of(row: Row) -> str:
-    """Return a row's estimator."""
-    return str(row["estimator"])
+def compared_in(row: Row) -> str:
+    """Return a row's estimator, or the name of its combination."""
+    combination = row.get("calibration"), row.get("reference"), row.get("backup")
+    return str(row.get("estimator") or COMBINATIONS[combination])  # type: ignore[index]
 
 
 def medians(found: pd.DataFrame) -> pd.DataFrame:
@@ -181,11 +174,9 @@ def _multiples_table(found: pd.DataFrame, columns: Iterable[str]) -> str:
     """Write medians and quartiles over seeds: a row for each line."""
     columns = list(columns)
     quartiles = found[columns].groupby(level=LINE).quantile([0.25, 0.5, 0.75]).unstack()
+    shape, order = "{:.3g} ({:.3g} to {:.3g})", [0.5, 0.25, 0.75]
     rows = [
-        [
-            line_name(line),
-            *("{:.3g} ({:.3g} to {:.3g})".format(*row[c][[0.5, 0.25, 0.75]]) for c in columns),
-        ]
+        [line_name(line), *(shape.format(*row[c][order]) for c in columns)]
         for line, row in quartiles.iterrows()
     ]
     return markdown(["row", *columns], rows)
@@ -197,7 +188,7 @@ def _listed(lines: pd.Index[Any]) -> str:
 
 def markdown_references(rows: Sequence[Row]) -> str:
     """Write the comparison of combinations: every line, and where the default loses."""
-    found = multiples(rows, combination_of)
+    found = multiples(rows)
     by_line, (default, *_, paper) = medians(found), list(COMBINATIONS.values())
     lost = by_line.index[by_line[default] > by_line[paper]]
     beaten = by_line.index[by_line[default] > _CLOSE * by_line.min(axis=1)]
@@ -222,15 +213,9 @@ def reference_table(by_line: pd.DataFrame) -> str:
     alone = best[best.sum(axis=1) == 1].sum()
     n, rows = len(by_line), []
     for name in COMBINATIONS.values():
-        tied = int(best[name].sum() - alone[name])
-        rows.append(
-            [
-                name,
-                f"{by_line[name].median():.3g}",
-                f"{alone[name]} of {n} rows",
-                f"{tied} of {n} rows",
-            ]
-        )
+        counts = alone[name], int(best[name].sum() - alone[name])
+        shares = [f"{count} of {n} rows" for count in counts]
+        rows.append([name, f"{by_line[name].median():.3g}", *shares])
     heads = ["median total rems / projection limit", "best alone in", "tied for best in"]
     return markdown(["calibration", *heads], rows)
 
@@ -242,7 +227,7 @@ def oracle(by_line: pd.DataFrame) -> pd.Series[float]:
 
 def estimator_table(rows: Sequence[Row]) -> str:
     """Write a line for each estimator: medians, quartiles, and rows won and lost."""
-    by_line = medians(multiples(rows, estimator_of))
+    by_line = medians(multiples(rows))
     n, ours = len(by_line), by_line[DEFAULTS]
     cells = []
     for name, values in [*((e, by_line[e]) for e in ESTIMATORS), (f"*{ORACLE}*", oracle(by_line))]:
@@ -259,7 +244,7 @@ def estimator_table(rows: Sequence[Row]) -> str:
 
 def markdown_estimators(rows: Sequence[Row]) -> str:
     """Write the whole comparison: the summary, where the defaults lose, and every row."""
-    found = multiples(rows, estimator_of)
+    found = multiples(rows)
     by_line = medians(found)
     others = by_line.drop(columns=[DEFAULTS, CERTAINTY])
     best = others.idxmin(axis=1)[_CLOSE * others.min(axis=1) < by_line[DEFAULTS]]

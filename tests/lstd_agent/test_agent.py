@@ -13,8 +13,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from lstd_agent import GaussianFeatures, OneHot, SeminormLSTDAgent
 from lstd_agent.errors import FitWarning, InvalidInputError, MissingDependencyError, NotFittedError
 from lstd_agent.trials.counts import TransitionCounts
-from unichain_gym import make_mdp
-from unichain_gym.population import simulate_replicates
+from unichain_gym import make_mdp, simulate_counts
 
 POLICY = np.array([0, 1, 0, 1, 0, 1])
 
@@ -184,7 +183,7 @@ def test_errors_of_rarely_seen_states_are_not_underestimated() -> None:
     """
     n_batches, rng = 20, np.random.default_rng(0)
     chain = make_mdp("h6").induce(np.full((6, 2), 0.5))
-    batches = simulate_replicates(chain, 50, 24, rng, n_replicates=60 * n_batches)
+    batches = [simulate_counts(chain, 50, 24, rng) for _ in range(60 * n_batches)]
     covered = []
     for i in range(60):
         agent = fitted_to(batches[i * n_batches : (i + 1) * n_batches], [0, 16], chain.gain)
@@ -207,7 +206,7 @@ def test_intervals_of_two_standard_errors_cover_the_truth_as_often_as_they_shoul
     """
     n_agents, n_batches, t_max = 90, 20, 40
     rng = np.random.default_rng(1)
-    batches = simulate_replicates(chain, 200, t_max, rng, n_replicates=n_agents * n_batches)
+    batches = [simulate_counts(chain, 200, t_max, rng) for _ in range(n_agents * n_batches)]
     covered = np.zeros(6)
     for i in range(n_agents):
         agent = fitted_to(batches[i * n_batches : (i + 1) * n_batches], [0, 12], chain.gain)

@@ -18,7 +18,6 @@ from lstd_agent.rows.chain import ChainRows
 from lstd_agent.rows.counts import CountRows
 from lstd_agent.rows.kept import TrialRows
 from lstd_agent.system.solve import Subsets
-from lstd_agent.trials.counted import CountRecorder
 from unichain_gym import TabularMDP, make_mdp, simulate_counts
 
 pytestmark = pytest.mark.filterwarnings("ignore::lstd_agent.errors.FitWarning")
@@ -35,10 +34,8 @@ def places(seed: int = 0, m: int = 30) -> tuple[Any, Any]:
 
 
 def counts_of(states: Any, rewards: Any, table: Any) -> CountRows:
-    recorder = CountRecorder(len(table))
-    for t in range(rewards.shape[1]):
-        recorder.record(states[:, t], rewards[:, t], states[:, t + 1])
-    return CountRows([recorder.sums(len(states))], table)
+    counts = SeminormLSTDAgent(table).add(KeptTrials.of(states, rewards)).counts
+    return CountRows([counts], table)
 
 
 def trials_of(states: Any, rewards: Any, table: Any, lengths: Any = None) -> TrialRows:

@@ -19,7 +19,6 @@ from lstd_agent.baselines import (
 )
 from lstd_agent.errors import EvaluationError, InvalidInputError
 from lstd_agent.problems import population_counts, random_chain, random_features
-from lstd_agent.trials.counted import CountRecorder
 from unichain_gym import MarkovChain
 
 
@@ -47,10 +46,8 @@ def test_certainty_equivalence_of_exact_counts_is_the_bias(env: str) -> None:
 
 
 def test_certainty_equivalence_is_nan_for_states_without_a_way_back() -> None:
-    recorder = CountRecorder(3)
-    recorder.record(np.array([0, 0]), np.array([1.0, 1.0]), np.array([0, 0]))
-    recorder.record(np.array([0, 0]), np.array([1.0, 1.0]), np.array([0, 2]))
-    found = certainty_equivalence(recorder.sums(2))
+    trials = KeptTrials.of([[0, 0, 0], [0, 0, 2]], np.ones((2, 2)))
+    found = certainty_equivalence(SeminormLSTDAgent(np.eye(3)).add(trials).counts)
     assert_allclose(found, [0.0, np.nan, np.nan])
 
 
@@ -85,10 +82,7 @@ def test_lstd_equals_the_reference_figures(reference: Any, way: str) -> None:
             kept = KeptTrials.of(trials[0][:, :, None], trials[1])
             samples: tuple[Any, Any] = (kept, lambda x: F[x[:, 0].astype(int)])
         else:
-            recorder = CountRecorder(len(F))
-            for t in range(trials[1].shape[1]):
-                recorder.record(trials[0][:, t], trials[1][:, t], trials[0][:, t + 1])
-            samples = (recorder.sums(len(states)), F)
+            samples = (SeminormLSTDAgent(F).add(KeptTrials.of(*trials)).counts, F)
         found = average_reward_lstd(*samples, sample["gain"], decay=case["lambda"])
         assert_allclose(found.weights, case["w"], atol=1e-8 * np.abs(case["w"]).max())
 

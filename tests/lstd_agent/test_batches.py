@@ -18,7 +18,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from lstd_agent import LoggedTrials, OneHot, Polynomial, SeminormLSTDAgent
 from lstd_agent.errors import EvaluationError, InvalidInputError
 from lstd_agent.trials.collect import split_seed
-from lstd_agent.trials.counted import CountRecorder, TrialSample
+from lstd_agent.trials.counted import Counter, TrialSample
 from lstd_agent.trials.kept import KeptTrials
 
 SIX = spaces.Discrete(6)
@@ -131,10 +131,9 @@ def test_counts_by_batch_agree_with_a_plain_loop(seed: int, S: int, n_batches: i
     rng = np.random.default_rng(seed)
     some = rng.choice(S, 3, replace=False) if S < 2**20 else rng.integers(0, S, 3)
     states, rewards = some[rng.integers(0, 3, (6, 11))], rng.normal(size=(5, 11))
-    recorder = CountRecorder(S, n_batches, first=2)
-    for t in range(5):
-        recorder.record(states[t], rewards[t], states[t + 1])
-    portion = recorder.portion(11)
+    counter = Counter(S, n_batches, first=2)
+    counter.count(KeptTrials(states.T, rewards.T))
+    portion = counter.portion(11)
     for b in range(n_batches):
         mine = (2 + np.arange(11)) % n_batches == b
         counts = portion.batch(b)

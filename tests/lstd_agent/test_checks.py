@@ -17,16 +17,15 @@ from lstd_agent.checks import (
     check_starts,
     check_tail,
     critical,
-    direct_difference,
-    drawn_trials,
     ends_without_support,
     self_normalized,
     start_groups,
     still_missing,
-    trial_weights,
+    surprises,
 )
 from lstd_agent.diagnostics import Diagnostics
 from lstd_agent.errors import FitWarning
+from lstd_agent.fit_checks import direct_difference, drawn_trials, trial_weights
 
 Array = Any
 
@@ -56,7 +55,8 @@ def alarms(trials: Trials, gain: float | None = None) -> set[str]:
     groups = start_groups(trials.states[:, 0])
     tail = check_tail(R, [trials.features[:, :-1]], groups)
     own = check_own_means(R, tail.unit)
-    misfits, _, _ = check_starts(R, *v, groups, unit=tail.unit, settled=tail.settled)
+    delta = surprises(R, *v)
+    misfits, _ = check_starts(R, v[0], delta, v[1], groups, unit=tail.unit, settled=tail.settled)
     found = {"rewards": not tail.rewards_settled, "states": not tail.states_settled}
     found |= {"own means": own > 0.0, "starts": bool(misfits), "unknown": not tail.known}
     return {name for name, alarm in found.items() if alarm}
@@ -340,10 +340,10 @@ def test_explored_and_cut_transitions_do_not_spoil_right_values() -> None:
     R = np.where(explored, 100.0, trials.rewards)
     R = np.where(np.arange(100) < rng.integers(20, 200, 600)[:, None], R, np.nan)
     groups = start_groups(trials.states[:, 0])
-    found = [
-        check_starts(R, x, r.mean(), groups, unit=30.0, skipped=explored)[0]
-        for x in (v, v + 15.0 * (trials.states == 0))
-    ]
+    found = []
+    for x in (v, v + 15.0 * (trials.states == 0)):
+        delta = np.where(explored, np.nan, surprises(R, x, r.mean()))
+        found.append(check_starts(R, x, delta, r.mean(), groups, unit=30.0, settled=False)[0])
     assert found[0] == []
     assert found[1] != []
 

@@ -17,11 +17,11 @@ from lstd_agent.problems import random_chain, random_features
 from lstd_agent.rows.chain import ChainRows
 from lstd_agent.rows.counts import CountRows
 from lstd_agent.rows.factors import factor_of
+from lstd_agent.trials.counted import Recording
 from lstd_agent.trials.counts import TransitionCounts
 from lstd_agent.trials.encoding import make_encoding
-from lstd_agent.trials.recording import LockstepTrials, Recording
-from unichain_gym import make_mdp
-from unichain_gym.population import simulate_replicates
+from lstd_agent.trials.recording import LockstepTrials
+from unichain_gym import make_mdp, simulate_counts
 
 T_MAX = 12
 WINDOWS = np.array([[0, 1], [1, 6], [6, 13]])
@@ -57,7 +57,8 @@ def sampled_moments(chain: Any, features: Any, n_trials: int, n_replicates: int)
     """Z, X and y of independent collections, each stacked along the first axis."""
     rng = np.random.default_rng(n_trials)
     found = []
-    for drawn in simulate_replicates(chain, n_trials, T_MAX, rng, n_replicates=n_replicates):
+    for _ in range(n_replicates):
+        drawn = simulate_counts(chain, n_trials, T_MAX, rng)
         counts = TransitionCounts(6, n_trials, drawn.transition_counts, drawn.reward_sums)
         source = CountRows([counts], features)
         found.append(moments_of(source, in_features(source, features), n_trials))

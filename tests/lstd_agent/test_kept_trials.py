@@ -25,7 +25,7 @@ from lstd_agent import (
     Standardized,
 )
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.trials.kept import GrowingTrials
+from lstd_agent.trials.store import Batches
 
 
 def still(observation: Any) -> Any:
@@ -122,12 +122,12 @@ def test_files_have_no_name_and_go_with_the_arrays() -> None:
         return [name for name in os.listdir(gettempdir()) if name.startswith("lstd_agent")]
 
     before, there = n_mapped(), named()
-    trials = GrowingTrials(max_bytes=1000)
+    trials = Batches(1, 0, max_bytes=1000)
     for _ in range(3):
         trials.add(KeptTrials(np.ones((50, 4, 2)), np.ones((50, 3)), np.full(50, 2)))
     assert trials.in_file
+    assert trials.kept.observations.sum() == 150 * 8
     assert n_mapped() == before + 3 or named() == there
-    assert trials.trials.observations.sum() == 150 * 8
     del trials
     assert n_mapped() == before
 

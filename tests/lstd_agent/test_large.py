@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
@@ -22,7 +23,6 @@ from lstd_agent.rows import counts as count_rows
 from lstd_agent.rows.classes import recurrent_classes
 from lstd_agent.rows.counts import CountRows
 from lstd_agent.system.distances import sampled_distance
-from lstd_agent.trials.counted import CountRecorder
 from lstd_agent.trials.kept import KeptTrials
 from unichain_gym import UnichainVectorEnv
 
@@ -64,13 +64,12 @@ def test_sparse_systems_agree_with_dense_ones(
 def test_a_line_of_3000_states_has_its_exact_values() -> None:
     """A step down a line costs 1, and at its end nothing: b(s) - b(0) = -s."""
     n, n_trials = 3000, 30
-    recorder = CountRecorder(n)
-    states = np.linspace(0, n - 1, n_trials).astype(np.int64)
-    for _ in range(n + 50):
-        following = np.maximum(states - 1, 0)
-        recorder.record(states, -(states > 0).astype(float), following)
-        states = following
-    source = CountRows([recorder.sums(n_trials)], np.eye(n))
+    starts = np.linspace(0, n - 1, n_trials).astype(np.int64)
+    states = np.maximum(starts[:, None] - np.arange(n + 51), 0)
+    agent = SeminormLSTDAgent(OneHot(), n_batches=1)
+    rewards = -(states[:, :-1] > 0).astype(float)
+    agent.add_trials(states, rewards, observation_space=spaces.Discrete(n))
+    source = CountRows([agent.counts], np.eye(n))
     assert source.is_sparse
     for anchors in ([0], [0, 7, 1500]):
         found = FitOptions(anchors=anchors, backup="one_step", gain=0.0).fit(source, 1).system
@@ -83,17 +82,17 @@ def test_a_line_of_3000_states_has_its_exact_values() -> None:
 def test_a_hundred_thousand_states_are_fitted_without_all_pairs_of_them() -> None:
     n, n_trials = 100_000, 100
     rng = np.random.default_rng(0)
-    recorder, trials = CountRecorder(n), [rng.integers(n, size=n_trials)]
+    trials = [rng.integers(n, size=n_trials)]
     rewards = np.zeros((n_trials, 12))
     for t in range(12):
         states = trials[-1]
         near = rng.random(n_trials) < 0.5
         trials.append(np.where(near, states // 2, rng.integers(5, size=n_trials)))
         rewards[:, t] = -np.sqrt(states)
-        recorder.record(states, rewards[:, t], trials[-1])
     table = np.stack([np.arange(n) ** p for p in (0.0, 0.5, 1.0)], axis=1)
     sample = KeptTrials(np.array(trials).T, rewards)
-    source = CountRows([recorder.sums(n_trials)], table, sample=sample)
+    counts = SeminormLSTDAgent(table).add(KeptTrials.of(sample.observations, rewards)).counts
+    source = CountRows([counts], table, sample=sample)
     for distance in ("mmd", "tv", MMD("linear")):
         assert np.isfinite(sampled_distance(distance, source)(0, 1, 5)).all()
     assert np.isfinite(FitOptions(anchors=[0, 8]).fit(source, 1).system.weights).all()

@@ -9,24 +9,19 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy import sparse
 
-from lstd_agent import OneHot, Polynomial, SeminormLSTDAgent
+from lstd_agent import KeptTrials, OneHot, Polynomial, SeminormLSTDAgent
 from lstd_agent.errors import EvaluationError, InvalidInputError
 from lstd_agent.fit_options import FitOptions, Fitted
 from lstd_agent.problems import population_counts
 from lstd_agent.rows.counts import CountRows
 from lstd_agent.system.model import pooled_model
-from lstd_agent.trials.counted import CountRecorder
 from unichain_gym import make_mdp
 
 pytestmark = pytest.mark.filterwarnings("ignore::lstd_agent.errors.FitWarning")
 
 
 def counts_of(states: Any, rewards: Any, n_states: int) -> Any:
-    states, rewards = np.array(states), np.array(rewards, dtype=float)
-    recorder = CountRecorder(n_states)
-    for t in range(rewards.shape[1]):
-        recorder.record(states[:, t], rewards[:, t], states[:, t + 1])
-    return recorder.sums(len(states))
+    return SeminormLSTDAgent(np.eye(n_states)).add(KeptTrials.of(states, rewards)).counts
 
 
 def fitted(counts: Any, table: Any, anchors: Any, gain: float) -> Fitted:

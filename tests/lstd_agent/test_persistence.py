@@ -39,9 +39,8 @@ from lstd_agent import (
     Standardized,
     TileCoding,
 )
-from lstd_agent.commands.outputs import write_files
 from lstd_agent.errors import FitWarning, InvalidInputError, NotFittedError
-from lstd_agent.packing import FORMAT_VERSION, Arrays, _digest, draft_of, pack, unpack
+from lstd_agent.packing import FORMAT_VERSION, Arrays, _digest, draft_of, pack, unpack, write_files
 
 
 def through_a_file(value: Any) -> Any:

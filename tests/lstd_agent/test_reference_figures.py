@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from lstd_agent import KeptTrials, LambdaReturn, MultiStep
+from lstd_agent import KeptTrials, LambdaReturn, MultiStep, SeminormLSTDAgent
 from lstd_agent.rows.chain import ChainRows
 from lstd_agent.rows.counts import CountRows
 from lstd_agent.rows.factors import Segments, factor_of, reduced
@@ -23,7 +23,6 @@ from lstd_agent.system.linked import (
     zero_of,
 )
 from lstd_agent.system.minimizer import minimize
-from lstd_agent.trials.counted import CountRecorder
 from unichain_gym import make_mdp
 
 ROUNDING = 1e-14
@@ -39,12 +38,11 @@ def backup_of(case: Any) -> MultiStep | LambdaReturn:
 
 def counts_of(problem: Any, rcond: float = 1e-10) -> CountRows:
     """Rows of a sample's counts."""
-    states, rewards = np.array(problem["states"]), np.array(problem["rewards"], dtype=float)
-    table = np.array(problem["features"])
-    recorder = CountRecorder(len(table))
-    for t in range(rewards.shape[1]):
-        recorder.record(states[:, t], rewards[:, t], states[:, t + 1])
-    return CountRows([recorder.sums(len(states))], table, rcond=rcond)
+    table, trials = (
+        np.array(problem["features"]),
+        KeptTrials.of(problem["states"], problem["rewards"]),
+    )
+    return CountRows([SeminormLSTDAgent(table).add(trials).counts], table, rcond=rcond)
 
 
 def trials_of(problem: Any, rcond: float = 1e-10) -> TrialRows:

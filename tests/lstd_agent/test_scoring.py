@@ -17,8 +17,16 @@ from numpy.testing import assert_allclose
 from lstd_agent.commands.main import dispatch as unichain
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.problems import random_chain, random_policy, root_errors
-from lstd_agent.scored_methods import BUILT_IN, source_of
-from lstd_agent.scoring import Budget, BudgetedEnv, BudgetError, ScoringError, score, trials
+from lstd_agent.scoring import (
+    BUILT_IN,
+    Budget,
+    BudgetedEnv,
+    BudgetError,
+    ScoringError,
+    score,
+    source_of,
+    trials,
+)
 from unichain_gym import TabularMDP, TabularVectorEnv, make_mdp
 
 SMALL: dict[str, Any] = {"environments": ["h6"], "seeds": 2, "n_trials": 200, "t_max": 40}

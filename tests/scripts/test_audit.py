@@ -127,6 +127,11 @@ def outcome(verdicts: Any, healthy: bool = True, **parts: Any) -> Any:
         (9.0, 4.0, 0.0, {"warnings": ["no"]}, "false alarm"),
         (9.0, np.inf, 0.0, {"warnings": ["no"]}, "warned"),
         (0.9, 0.1, 0.0, {"warnings": ["no"]}, "false alarm"),
+        (0.9, 0.1, 0.0, {"warnings": ["no"], "starts_off": 1.1}, "false alarm"),
+        (0.9, 0.1, 0.0, {"warnings": ["use features, or"], "starts_off": 1.1}, "warranted"),
+        (1.2, 0.1, 0.0, {"warnings": ["use features, or"]}, "warned"),
+        (1.2, 0.9, 0.0, {"warnings": ["use features, or"]}, "warranted"),
+        (0.9, 0.1, 0.0, {"warnings": ["use features, or"]}, "false alarm"),
         (0.9, 0.1, 0.0, {"warnings": ["no"], "healthy": False}, "warned"),
         (0.9, 0.1, 0.0, {"others": ["overflow"]}, "right"),
         (0.9, 0.1, 0.0, {"crash": "KeyError"}, "crash"),
@@ -141,6 +146,25 @@ def test_a_verdict_follows_from_answers_warnings_and_health(
     off = verdicts.Answer(estimate, error, 0.0, seen)
     found = outcome(verdicts, answers={"gain": good, "difference": off}, **parts)
     assert found.verdict == verdict
+
+
+def test_a_miss_is_not_shown_if_returns_agree_and_the_features_do_not_suffice(audit: Any) -> None:
+    verdicts = audit("verdicts")
+    for direct, verdict in (((6.0, 1.1), "not shown"), ((6.0, 0.9), "miss"), ((6.0, 0.0), "miss")):
+        off = verdicts.Answer(9.0, 0.1, 0.0, 0.0, direct)
+        found = outcome(verdicts, answers={"difference": off})
+        assert found.verdict == "miss"
+        assert replace(found, suffices=False).verdict == verdict
+
+
+def test_rows_are_read_as_they_were_written(audit: Any, tmp_path: Path) -> None:
+    random_tasks, out = audit("random_tasks"), tmp_path / "rows.jsonl"
+    options = ["--kind", "queue", "--seed", "3", "--out", str(out), "--fits"]
+    random_tasks.main([*options, "1"])
+    first = out.read_text()
+    random_tasks.main([*options, "1"])
+    assert out.read_text() == first
+    assert json.loads(first)["verdict"] == random_tasks.read(first).verdict
 
 
 def test_a_task_without_an_answer_is_missed_unless_the_fit_warns(audit: Any) -> None:

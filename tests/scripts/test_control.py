@@ -12,14 +12,15 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from study import control as control_study
 from study.control import (
+    CONTROL,
     METHODS,
+    RULES,
     ControlSettings,
-    ControlTask,
     control_rows,
-    run_control_study,
+    learn,
 )
 from study.figures import control_curves
-from study.q_learning import RULES, learn
+from study.store import Task
 from study.tables import control_summary, markdown_control
 
 from unichain_gym import TabularVectorEnv, make_mdp
@@ -101,7 +102,7 @@ def test_rows_hold_policies_to_the_exact_optimum(monkeypatch: pytest.MonkeyPatch
     policies = [optimum.policy, wrong_start, np.ones(10, dtype=np.int64)]
     told = control_study.Method(lambda *_: iter([(i, 9, p) for i, p in enumerate(policies)]), 3)
     monkeypatch.setitem(METHODS, "told", told)
-    best, late, bad = control_rows(ControlTask("c10", "told", (0, 1, 2), SMALL))
+    best, late, bad = control_rows(Task("c10", (0, 1, 2), [("c10", 0, "told", 9)], SMALL))
     assert best["start_shortfall"] == pytest.approx(0.0, abs=1e-12)
     assert best["transient_right"] == 1.0
     assert late["is_gain_optimal"]
@@ -127,7 +128,7 @@ def test_a_gain_within_the_error_of_the_optimal_one_counts_as_optimal(
     policies[1][costly] = 1 - policies[1][costly]
     told = control_study.Method(lambda *_: iter([(i, 9, p) for i, p in enumerate(policies)]), 2)
     monkeypatch.setitem(METHODS, "told", told)
-    rare, bad = control_rows(ControlTask("q44", "told", (0, 1), SMALL))
+    rare, bad = control_rows(Task("q44", (0, 1), [("q44", 0, "told", 9)], SMALL))
     assert 1e-8 < (rare["optimal_gain"] - rare["gain"]) / rare["optimal_gain"] < 1e-6
     assert rare["is_gain_optimal"]
     assert rare["start_shortfall"] > 1e-5
@@ -137,12 +138,12 @@ def test_a_gain_within_the_error_of_the_optimal_one_counts_as_optimal(
 
 @pytest.mark.slow
 def test_the_study_is_resumed_and_seeds_are_independent(tmp_path: Path) -> None:
-    some = run_control_study(tmp_path / "a", SMALL, environments=["h6"], n_seeds=2, progress=False)
-    more = run_control_study(tmp_path / "b", SMALL, environments=["h6"], n_seeds=3, progress=False)
+    some = CONTROL.run(tmp_path / "a", SMALL, {"env": ["h6"]}, 2, progress=False)
+    more = CONTROL.run(tmp_path / "b", SMALL, {"env": ["h6"]}, 3, progress=False)
     assert {row["method"] for row in some} == set(METHODS)
     assert [row for row in more if row["seed"] < 2] == some
     lines = (tmp_path / "a" / "control_rows.jsonl").read_bytes()
-    again = run_control_study(tmp_path / "a", SMALL, environments=["h6"], n_seeds=2, progress=False)
+    again = CONTROL.run(tmp_path / "a", SMALL, {"env": ["h6"]}, 2, progress=False)
     assert again == some
     assert (tmp_path / "a" / "control_rows.jsonl").read_bytes() == lines
     report = markdown_control(some)
@@ -160,7 +161,7 @@ def test_one_run_leaves_the_start_arbitrary_and_trials_do_not() -> None:
     shares = {}
     for method in ("differential Q", "differential Q, one run", "policy iteration"):
         n = METHODS[method].n_at_once
-        rows = control_rows(ControlTask("h36c", method, tuple(range(n)), settings))
+        rows = control_rows(Task("h36c", tuple(range(n)), [("h36c", 0, method, 20_000)], settings))
         shares[method] = np.mean([row["transient_right"] for row in rows])
     assert abs(shares["differential Q, one run"] - 0.5) < 0.1
     assert shares["differential Q"] > 0.8

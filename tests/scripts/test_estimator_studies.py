@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from study import complexity as complexity_study
-from study import rule, studies, tables
-from study.complexity import COMBINATIONS, ComplexitySettings, run_complexity_study
-from study.estimators import (
+from study import complexity as rule
+from study import studies, tables
+from study.complexity import COMBINATIONS, COMPLEXITY
+from study.sampled import (
     CERTAINTY,
     DEFAULTS,
+    ESTIMATOR_STUDY,
     ESTIMATORS,
     OURS,
     EstimatorSettings,
     draw_batches,
-    run_estimator_study,
 )
 
 from lstd_agent import SeminormLSTDAgent
@@ -43,13 +44,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def estimators(folder: Path) -> Rows:
     settings = EstimatorSettings(n_trials=400)
-    return run_estimator_study(folder, settings, environments=["h6"], n_seeds=1)
+    return ESTIMATOR_STUDY.run(folder, settings, {"env": ["h6"]}, 1)
 
 
 @pytest.fixture(scope="module")
 def complexity(folder: Path) -> Rows:
-    settings = ComplexitySettings(n_trials=(100,))
-    return run_complexity_study(folder, settings, environments=["h6"], n_seeds=1)
+    return COMPLEXITY.run(folder, None, {"env": ["h6"], "n_trials": (100,)}, 1)
 
 
 @pytest.mark.slow
@@ -154,14 +154,12 @@ def test_errors_are_multiples_of_the_best_constants_error(complexity: Rows) -> N
 
 @pytest.mark.slow
 def test_a_finished_study_computes_nothing_and_more_trials_add_rows(
-    folder: Path, complexity: Rows, monkeypatch: pytest.MonkeyPatch
+    folder: Path, complexity: Rows
 ) -> None:
-    how: Any = {"environments": ["h6"], "n_seeds": 1}
-    with monkeypatch.context() as patch:
-        patch.setattr(complexity_study, "complexity_rows", None)
-        fewer = run_complexity_study(folder, ComplexitySettings(n_trials=(100,)), **how)
+    study: Any = replace(COMPLEXITY, rows=None)
+    fewer = study.run(folder, None, {"env": ["h6"], "n_trials": (100,)}, 1)
     assert fewer == complexity
-    more = run_complexity_study(folder, ComplexitySettings(n_trials=(100, 200)), **how)
+    more = COMPLEXITY.run(folder, None, {"env": ["h6"], "n_trials": (100, 200)}, 1)
     assert [r for r in more if r["n_trials"] == 100] == fewer
     assert len(more) == 2 * len(fewer)
 
@@ -173,7 +171,7 @@ def test_a_finished_study_computes_nothing_and_more_trials_add_rows(
 def test_the_rule_feeds_each_weight_with_c_trials(
     n_trials: int, d: int, c: float, expected: str
 ) -> None:
-    assert rule.ruled(n_trials, d, c, complexity_study.WANTED) == expected
+    assert rule.ruled(n_trials, d, c, rule.WANTED) == expected
 
 
 def complexity_of(errors: dict[int, dict[str, float]]) -> Rows:
@@ -203,7 +201,7 @@ def test_slopes_and_crossovers_follow_from_the_errors() -> None:
 
 
 def test_the_rule_takes_the_largest_allowed_number_for_any_order_of_rows() -> None:
-    by_wanted = {wanted: 1.0 + k for k, wanted in enumerate(sorted(complexity_study.WANTED))}
+    by_wanted = {wanted: 1.0 + k for k, wanted in enumerate(sorted(rule.WANTED))}
     found = rule.Curves.of(complexity_of({100: by_wanted}))
     for c, allowed in ((100.0, "1"), (10.0, "8"), (5.0, "16"), (1.0, "32")):
         lost, worst = found.losses("model", ("h6",), rule.by_rule(c))

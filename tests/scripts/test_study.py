@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 from numpy.testing import assert_allclose
 from study import tables
-from study.exact_systems import ExactSchemes
-from study.sampling import CHECKPOINTS, Engine, SamplingSettings, sampling_rows
+from study.exact import ExactSchemes
+from study.sampling import CHECKPOINTS, SAMPLING, Engine, SamplingSettings, sampling_rows
 from study.store import Task
 
 from lstd_agent import SeminormLSTDAgent
@@ -119,12 +119,12 @@ def test_sampling_rows_do_not_depend_on_which_others_are_missing(
     monkeypatch.setitem(CHECKPOINTS, "h6", (20, 40))
     settings = SamplingSettings(engine=engine)
     schemes = (20, "p01"), (40, "p01"), (40, "p02md"), (40, "pinf")
-    everything = frozenset((d, *scheme) for d, scheme in zip((1, 1, 2, 1), schemes, strict=True))
+    everything = [("h6", d, 0, *s) for d, s in zip((1, 1, 2, 1), schemes, strict=True)]
     whole = sampling_rows(Task("h6", 0, everything, settings))
     assert len(whole) == len(everything)
-    part = frozenset({(2, 40, "p02md"), (1, 20, "p01")})
+    part = [("h6", 2, 0, 40, "p02md"), ("h6", 1, 0, 20, "p01")]
     rows = sampling_rows(Task("h6", 0, part, settings))
-    assert rows == [r for r in whole if (r["n_features"], r["n_trials"], r["scheme"]) in part]
+    assert rows == [r for r in whole if tuple(r[field] for field in SAMPLING.key) in part]
 
 
 def test_unknown_names_are_refused_by_every_study() -> None:
@@ -142,7 +142,7 @@ def test_sampled_errors_approach_the_exact_ones(monkeypatch: pytest.MonkeyPatch)
     schemes, features = ExactSchemes(chain), random_features(6, 2, 1)
     errors = StepwiseErrors(chain, features, schemes.distributions)
     exact = errors.repb(schemes.fit("p01", features, 2)).sum()
-    (row,) = sampling_rows(Task("h6", 1, frozenset({(2, 10**8, "p01")}), settings))
+    (row,) = sampling_rows(Task("h6", 1, [("h6", 2, 1, 10**8, "p01")], settings))
     assert row["total_repb"] == pytest.approx(exact, rel=1e-2)
 
 

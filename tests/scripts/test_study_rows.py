@@ -9,11 +9,12 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from study.exact import ExactSettings, run_exact_study
+from study.exact import EXACT, ExactSettings
 
 import lstd_agent
 from lstd_agent import results
@@ -25,17 +26,15 @@ SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 N_KILLS = int(os.environ.get("N_KILLS", "2"))  # more where there is time
 
 STUDY: dict[str, Any] = {
-    "environments": ("h6", "c10"),
-    "rhos": (0.49, 0.19),
-    "schemes": ("p01", "p02md", "pinf"),
+    "among": {"env": ("h6", "c10"), "rho": (0.49, 0.19), "scheme": ("p01", "p02md", "pinf")},
     "n_seeds": 2,
 }
 SCRIPT = f"""
 from pathlib import Path
 import sys
 sys.path.insert(0, sys.argv[1])
-from study.exact import ExactSettings, run_exact_study
-run_exact_study(Path(sys.argv[2]), ExactSettings(), **{STUDY})
+from study.exact import EXACT
+EXACT.run(Path(sys.argv[2]), **{STUDY})
 """
 
 
@@ -46,7 +45,7 @@ def sorted_lines(out: Path) -> list[str]:
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     out = tmp_path_factory.mktemp("whole")
-    rows = run_exact_study(out, ExactSettings(), **STUDY)
+    rows = EXACT.run(out, **STUDY)
     assert len(rows) == 4 * 3 * 2
     return sorted_lines(out)
 
@@ -67,7 +66,7 @@ def test_kills_change_no_byte_of_the_rows(tmp_path: Path, uninterrupted: list[st
         process.send_signal(signal.SIGKILL)
         n_killed += process.wait() == -signal.SIGKILL
     assert n_killed >= 1
-    run_exact_study(tmp_path, ExactSettings(), **STUDY)
+    EXACT.run(tmp_path, **STUDY)
     assert sorted_lines(tmp_path) == uninterrupted
 
 
@@ -78,32 +77,30 @@ def test_a_file_cut_at_any_byte_is_completed_to_the_same_rows(
     whole = ("\n".join(uninterrupted) + "\n").encode()
     for cut in random.Random(1).sample(range(len(whole)), 1):
         path.write_bytes(whole[:cut])
-        run_exact_study(tmp_path, ExactSettings(), **STUDY)
+        EXACT.run(tmp_path, **STUDY)
         assert sorted_lines(tmp_path) == uninterrupted
 
 
-def test_a_finished_study_computes_nothing(
-    tmp_path: Path, uninterrupted: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_finished_study_computes_nothing(tmp_path: Path, uninterrupted: list[str]) -> None:
     path = tmp_path / "exact_rows.jsonl"
     path.write_text("\n".join(uninterrupted) + "\n")
-    monkeypatch.setattr("study.exact.exact_rows", None)
-    assert len(run_exact_study(tmp_path, ExactSettings(), **STUDY)) == 24
+    study: Any = replace(EXACT, rows=None)
+    assert len(study.run(tmp_path, **STUDY)) == 24
 
 
 def test_rows_of_other_settings_are_never_mixed(tmp_path: Path) -> None:
-    small: Any = {"environments": ("h6",), "rhos": (0.19,), "schemes": ("p01",), "n_seeds": 1}
-    window = run_exact_study(tmp_path, ExactSettings(tail="window"), **small)
-    stationary = run_exact_study(tmp_path, ExactSettings(tail="stationary"), **small)
+    small: Any = {"among": {"env": ("h6",), "rho": (0.19,), "scheme": ("p01",)}, "n_seeds": 1}
+    window = EXACT.run(tmp_path, ExactSettings(tail="window"), **small)
+    stationary = EXACT.run(tmp_path, ExactSettings(tail="stationary"), **small)
     assert window[0]["settings"] != stationary[0]["settings"]
     assert window[0]["total_repb"] != stationary[0]["total_repb"]
-    assert run_exact_study(tmp_path, ExactSettings(tail="window"), **small) == window
+    assert EXACT.run(tmp_path, ExactSettings(tail="window"), **small) == window
     assert len((tmp_path / "exact_rows.jsonl").read_text().splitlines()) == 2
 
 
 @pytest.mark.slow
 def test_workers_compute_the_same_rows(tmp_path: Path, uninterrupted: list[str]) -> None:
-    run_exact_study(tmp_path, ExactSettings(), workers=2, **STUDY)
+    EXACT.run(tmp_path, workers=2, **STUDY)
     assert sorted_lines(tmp_path) == uninterrupted
 
 

@@ -11,14 +11,14 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from study import exact as exact_study
 from study import pages, studies, tables
 from study.pages import BEGIN, END, GLOSSARY
-from study.references import COMBINATIONS
+from study.sampled import COMBINATIONS
 from study.studies import STUDIES
 
 from lstd_agent.commands.main import COMMANDS
@@ -181,13 +181,14 @@ def test_an_error_of_a_study_is_reported_with_the_kept_rows(
     assert capsys.readouterr().err.splitlines() == [kept, last]
     monkeypatch.undo()
     computed = []
-    original = exact_study.exact_rows
+    command = STUDIES["exact"]
 
     def counting(task: Any) -> Any:
         computed.append(task.seed)
-        return original(task)
+        return command.study.rows(task)
 
-    monkeypatch.setattr(exact_study, "exact_rows", counting)
+    study = replace(command.study, rows=counting)
+    monkeypatch.setitem(STUDIES, "exact", replace(command, study=study))
     assert exact(tmp_path) == 0
     assert computed == [1]
 
@@ -275,7 +276,7 @@ def test_a_tie_counts_for_no_scheme_as_best() -> None:
     tied = next(c for c in COMBINATIONS if c[0] != "linked")
     default = next(iter(COMBINATIONS))
     values[tied] = values[default] = 1.0
-    found = tables.multiples(rows(values), tables.combination_of)
+    found = tables.multiples(rows(values))
     text = tables.reference_table(tables.medians(found))
     by_rule = {line.split(" | ")[0][2:]: line.split(" | ")[1:] for line in text.splitlines()[2:]}
     # On h6 the two are equal; on h36 the linked system's values are larger by one.

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from study.exact_systems import ExactSchemes, values_of
+from study.exact import ExactSchemes, values_of
 
 from lstd_agent.problems import StepwiseErrors
 from unichain_gym import make_mdp

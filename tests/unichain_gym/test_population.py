@@ -14,7 +14,7 @@ from scipy import sparse
 
 from unichain_gym import MarkovChain, TabularMDP, make_mdp
 from unichain_gym.errors import InvalidArgumentError
-from unichain_gym.population import TransitionCounts, simulate_counts, simulate_replicates
+from unichain_gym.population import TransitionCounts, simulate_counts
 
 LIMIT = 6.0
 
@@ -27,6 +27,10 @@ def random_mdp(seed, n_states=3, n_actions=2):
     P /= P.sum(axis=2, keepdims=True)
     R = rng.normal(size=(n_states, n_actions, n_states)).round(2)
     return TabularMDP.from_arrays(P, R, rng.dirichlet(np.ones(n_states)))
+
+
+def simulate_several(chain, n_trials, t_max, rng, n):
+    return [simulate_counts(chain, n_trials, t_max, rng) for _ in range(n)]
 
 
 def stack(populations: list[TransitionCounts]):
@@ -71,10 +75,8 @@ def test_first_and_second_moments_of_counts_agree_with_independent_trials(n_tria
     """Covariances between all pairs of transitions, at equal and at different timesteps."""
     mdp, policy = random_mdp(1), np.array([[0.3, 0.7], [1.0, 0.0], [0.5, 0.5]])
     chain = mdp.induce(policy)
-    P, S, T, R = chain.transition_matrix.toarray(), 3, 4, 4000
-    populations = simulate_replicates(
-        chain, n_trials, T - 1, np.random.default_rng(2), n_replicates=R
-    )
+    P, S, T, R = chain.transition_matrix.toarray(), 3, 4, 1000
+    populations = simulate_several(chain, n_trials, T - 1, np.random.default_rng(2), R)
     counts = stack(populations)[0].reshape(R, T * S * S)
 
     q = chain.stepwise_distributions(T - 1)[:, :, None] * P  # (T, S, S): one trial's law
@@ -115,9 +117,9 @@ def test_first_and_second_moments_of_counts_agree_with_independent_trials(n_tria
 
 def test_reward_sums_have_the_mean_and_variance_of_action_and_outcome_rewards():
     mdp, policy = random_mdp(3), np.array([[0.2, 0.8], [0.6, 0.4], [0.0, 1.0]])
-    n, T, R = 40, 5, 4000
+    n, T, R = 40, 5, 1000
     chain = mdp.induce(policy)
-    populations = simulate_replicates(chain, n, T - 1, np.random.default_rng(4), n_replicates=R)
+    populations = simulate_several(chain, n, T - 1, np.random.default_rng(4), R)
     rewards = stack(populations)[1]
     p = chain.stepwise_distributions(T - 1)
     first = p * chain.reward
@@ -134,7 +136,7 @@ def test_population_agrees_with_trials_stepped_one_by_one():
     mdp, policy = random_mdp(5), np.array([[0.4, 0.6], [0.9, 0.1], [0.5, 0.5]])
     n, t_max, R = 20, 3, 1500
     rng = np.random.default_rng(6)
-    ours = stack(simulate_replicates(mdp.induce(policy), n, t_max, rng, n_replicates=R))
+    ours = stack(simulate_several(mdp.induce(policy), n, t_max, rng, R))
     theirs = [simulate_trials(mdp, policy, n, t_max, rng) for _ in range(R)]
     theirs = [np.array(statistic) for statistic in zip(*theirs, strict=True)]
     for a, b in zip(ours, theirs, strict=True):
@@ -156,7 +158,7 @@ def test_reward_sums_add_up_the_rewards_of_single_outcomes():
     mdp = TabularMDP(np.zeros((1, 2, 2), int), np.array(probability), np.array(reward), np.ones(1))
     chain = mdp.induce([[0.5, 0.5]])
     n, R = 999, 500
-    populations = simulate_replicates(chain, n, 9, np.random.default_rng(7), n_replicates=R)
+    populations = simulate_several(chain, n, 9, np.random.default_rng(7), R)
     total = stack(populations)[1].ravel()
     digits = np.array([total % 1e3, total // 1e3 % 1e3, total // 1e6])
     assert (digits == digits.round()).all()
@@ -178,7 +180,7 @@ def test_counts_add_up_to_the_trials_and_arrivals_depart(seed, n_states, n_trial
     P = rng.dirichlet(np.full(n_states, 0.3), size=(n_states, 2))
     mdp = TabularMDP.from_arrays(P, rng.normal(size=(n_states, 2)), np.eye(n_states)[0])
     chain = mdp.induce(rng.dirichlet(np.ones(2), size=n_states))
-    for population in simulate_replicates(chain, n_trials, t_max, rng, n_replicates=2):
+    for population in simulate_several(chain, n_trials, t_max, rng, 2):
         assert population.transition_counts.shape == (t_max + 1, n_states**2)
         assert population.reward_sums.shape == (t_max + 1, n_states)
         check_invariants(population, n_trials)
@@ -294,19 +296,15 @@ def test_the_same_seed_gives_the_same_counts():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((0, 5, 1), "n_trials must be from 1 to 9007199254740992; got 0"),
-        ((2**53 + 1, 5, 1), "n_trials must be from 1 to .*; got 9007199254740993"),
-        ((10, -1, 1), "t_max must be at least 0; got -1"),
-        ((10, 5, 0), "n_replicates must be at least 1; got 0"),
+        ((0, 5), "n_trials must be from 1 to 9007199254740992; got 0"),
+        ((2**53 + 1, 5), "n_trials must be from 1 to .*; got 9007199254740993"),
+        ((10, -1), "t_max must be at least 0; got -1"),
     ],
 )
 def test_numbers_out_of_range_are_refused(arguments, message):
-    n_trials, t_max, n_replicates = arguments
     chain = make_mdp("x1").induce([0])
     with pytest.raises(InvalidArgumentError, match=message):
-        simulate_replicates(
-            chain, n_trials, t_max, np.random.default_rng(0), n_replicates=n_replicates
-        )
+        simulate_counts(chain, *arguments, 0)
 
 
 def test_a_seed_is_as_good_as_a_generator_and_a_model_is_no_chain():

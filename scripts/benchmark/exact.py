@@ -1,4 +1,4 @@
-"""Rows about the exact side beside QuantEcon and SuperLU, on the same models.
+"""Rows about exact answers: how time grows, and beside QuantEcon and SuperLU on the same models.
 
 QuantEcon's policy iteration has the discount .999, since it has no average-reward criterion.
 """
@@ -13,8 +13,11 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse.linalg import splu
 
-from benchmark.timing import Row, Setting, compare, need
-from unichain_gym import MarkovChain, TabularMDP
+import unichain_gym
+from benchmark.processes import probe
+from benchmark.timing import Row, Setting, Work, against_limit, compare, growth, need
+from benchmark.work import ENV, collect_work, policy_of, solve_policy
+from unichain_gym import MarkovChain, TabularMDP, UnichainVectorEnv
 
 DISCOUNT = 0.999
 N_STEPS = 100_000  # of a path
@@ -99,7 +102,7 @@ def quantecon_model(qe: Any, mdp: TabularMDP) -> Any:
     return qe.markov.DiscreteDP(mdp.expected_reward.ravel(), Q, DISCOUNT, state, action)
 
 
-def of_chain(chain: MarkovChain) -> tuple[Callable[[], object], Callable[[], object]]:
+def of_chain(chain: MarkovChain) -> tuple[Work, Work]:
     """Return the work of computing gain and bias, by the package and by one SuperLU."""
     P, r, start = chain.transition_matrix, chain.reward, chain.initial_distribution
 
@@ -116,7 +119,7 @@ def of_chain(chain: MarkovChain) -> tuple[Callable[[], object], Callable[[], obj
     return ours, solve
 
 
-def of_mixing(chain: MarkovChain) -> tuple[Callable[[], object], Callable[[], object]]:
+def of_mixing(chain: MarkovChain) -> tuple[Work, Work]:
     """Return the work of finding the mixing time from state 0, by the package and by stepping."""
     P, r, start = chain.transition_matrix, chain.reward, np.eye(chain.n_states)[0]
     fresh = partial(MarkovChain, P, r, start)
@@ -128,3 +131,37 @@ def of_mixing(chain: MarkovChain) -> tuple[Callable[[], object], Callable[[], ob
         return t
 
     return lambda: fresh().mixing_time(), step
+
+
+def exact(setting: Setting) -> Iterator[Row]:
+    """Compare gain, bias and stationary distribution with one LU factorization, and memory."""
+    for power in range(2, 6 if setting.quick else 7):
+        S = 10**power
+        mdp = unichain_gym.make_mdp(f"h{S}")
+        policy = policy_of(S)
+        P = mdp.induce(policy).transition_matrix
+        # Nearly I - P: that one is singular.
+        matrix = sparse.csc_array(sparse.eye_array(S) - (1.0 - 1e-9) * P)
+        name = f"{S} states: gain, bias, stationary, as a multiple of splu"
+        ours, largest = partial(solve_policy, mdp, policy), S == 10**6
+        yield compare(name, ours, partial(splu, matrix), setting, target="<= 3" * largest)
+        name = f"{S} states: peak memory, as a multiple of 1 GB"
+        yield against_limit(name, [probe("exact", S)["peak"]], 1e3, "MB", "<= 1" * largest)
+
+
+def growth_group(setting: Setting) -> Iterator[Row]:
+    """Fit the growth of time with each size; the theoretical exponent is 1, with 0.2 for noise."""
+    scale = 1 if setting.quick else 4
+    envs, policy = UnichainVectorEnv(10_000, ENV), policy_of(100)
+
+    def solving(S: int) -> Work:
+        return partial(solve_policy, unichain_gym.make_mdp(f"h{S}"), policy_of(S))
+
+    works: tuple[tuple[str, Callable[[int], Work], int], ...] = (
+        ("collect(), trials", lambda n: collect_work(envs, policy, n, 20), 100_000),
+        ("collect(), timesteps", lambda t_max: collect_work(envs, policy, 10_000, t_max), 200),
+        ("exact model, states", solving, 20_000),
+    )
+    for name, work, first in works:
+        sizes = [scale * first * 2**i for i in range(4)]
+        yield growth(name, work, sizes, setting, "<= 1.2")
