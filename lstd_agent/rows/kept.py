@@ -63,9 +63,8 @@ class TrialRows(Samples):
         self.rcond = float(np.sqrt(rcond))  # of features, where rcond is of their squares
         m, n = trials.rewards.shape
         self.t_max, self.n_trials = n - 1, m
-        self._is_whole = trials.own is None
+        self._is_whole, times = trials.own is None, trials.durations
         self.own: BoolArray = np.ones((m, n), dtype=bool) if trials.own is None else trials.own
-        times = trials.durations
         self._durations = np.broadcast_to(1.0, (m, n)) if times is None else times
         ended = np.isnan(trials.observations).any(axis=2) if ends else np.zeros(0, dtype=bool)
         self._ended: BoolArray | None = ended if ended.any() else None
@@ -270,12 +269,11 @@ class TrialRows(Samples):
         factors, or solved windows of sparse features, of the trials to count.
         """
         if self.is_sparse:
-            n_samples = self._n_samples(windows)[:, None]
 
             def sparse_samples(states: NDArray[Any]) -> FloatArray:
                 rows = sparse.csr_array(self.features(states))
                 shares = [each.window.occupancy(rows) for each in segments]
-                return np.asarray(np.stack(shares) * n_samples)
+                return np.asarray(np.stack(shares) * self._n_samples(windows)[:, None])
 
             return sparse_samples
         of_windows = [

@@ -12,8 +12,7 @@ with S drawn from p. The mean squared projected Bellman error is the seminorm
 .. math:: w = (Z^{\dagger/2} X)^\dagger \, Z^{\dagger/2} y .
 
 Z is singular if fewer states are visited than there are features, and X if the features can
-represent a constant. Both are the normal case, so both pseudoinverses cut off at *relative*
-tolerances, and the ranks are reported.
+represent a constant: both pseudoinverses cut off at *relative* tolerances.
 
 With square roots Z = AᵀA, X = AᵀB and y = Aᵀc, Z is never formed: if L is an orthonormal basis of
 the range of A, then up to a rotation :math:`Z^{\dagger/2} A^T = L^T`, and

@@ -10,7 +10,7 @@ and vice versa. Returns are noisy but unbiased, for any observations and values.
 :math:`v(s_t) - G_t` is taken over the trials of each timestep, and over all timesteps with weights
 of 1/(t + 1): transients are short, and the bias of their states is wanted.
 
-The backups have an order of preference; a later one must be clearly better:
+A later backup in the order of preference must be clearly better:
 
 - countable states: ``"model"``, if it determines the values of the starts and single steps are not
   better by three standard errors; else one step or λ-returns;
@@ -48,15 +48,12 @@ _N_GROUPS = 8
 # Smallest number of trials to hold some out, and most dense features with which λ are tried.
 _FEWEST_HELD_OUT, _MOST_COMPARED = 8, 1000
 
-# Single steps must be better than the model by this many standard errors, which come from few
-# groups.
+# Single steps must be better than the model by this many standard errors, of few groups.
 _DEVIATIONS = 3.0
 
-# A λ-return misses the start if it does so by this many standard errors more than single steps.
-_START_DEVIATIONS = 2.0
-
-# A miss of the start matters above this share of the range of mean values over time.
-_SHARE = 0.05
+# A λ-return misses the start if it does so by this many standard errors more than single steps, and
+# by this share of the range of mean values over time.
+_START_DEVIATIONS, _SHARE = 2.0, 0.05
 
 
 @dataclass(frozen=True)

@@ -15,15 +15,11 @@ Another unknown, the rest of the gain, and another equation, mean value 0, make 
 :math:`\sum_i α_i r_i`, :math:`α_i = n_i f_i^T u`, with :math:`1 / \sum α_i^2 / n_i` effective
 samples. Least squares solve for y minus :math:`Z u (u^T y) / (u^T Z u)`, Z = F^T D F.
 
-**Samples left out.** Other samples must determine the value after a sample. They do not if a
-feature there was never seen, or leads neither into the next window nor to the main class of the
-last one, or if no combination of samples has these features. Such samples are left out until none
-remains, and their share is reported (`LeftOut`). The value of f is determined if the open columns
-have products 0 with f.
-
-**Solving.** With one feature a sample, minimal residuals (GMRES) come first. If they do not
-converge, and for tiles, M + εI is factored as a preconditioner. The same factors serve without a
-batch of trials, so standard errors cost a few iterations a batch.
+Other samples must determine the value after a sample. They do not if a feature there was never
+seen, or leads neither into the next window nor to the main class of the last one, or if no
+combination of samples has these features. Such samples are left out until none remains, and their
+share is reported (`LeftOut`). The value of f is determined if the open columns have products 0
+with f.
 """
 
 from __future__ import annotations

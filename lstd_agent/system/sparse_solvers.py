@@ -2,12 +2,10 @@ r"""Solvers of large sparse systems, by elimination or by iteration.
 
 **Transition counts over many states.** Systems are A = D - N with D > 0 diagonal and N ≥ 0, and A
 is diagonally dominant. Elimination fills in little if transitions are local, as on lines and grids;
-the reverse Cuthill-McKee ordering shows this beforehand. For random graphs it would take all memory.
-But such chains mix fast, so minimal residuals (GMRES) converge at once, after sweeps of symmetric
-Gauss-Seidel, :math:`(D - L) D^{-1} (D - U)` for N = L + U.
-
-A small residual alone does not bound the error: a weak link between two parts of a chain does not
-show in it. But any z with
+the reverse Cuthill-McKee ordering shows this beforehand. For random graphs it would take all
+memory. But such chains mix fast, so minimal residuals (GMRES) converge at once, after sweeps of
+symmetric Gauss-Seidel, :math:`(D - L) D^{-1} (D - U)` for N = L + U. A small residual alone does
+not bound the error: a weak link between two parts of a chain does not show in it. But any z with
 
 .. math:: z ≥ 0, \quad D^{-1} A z ≥ (1 - δ) 1, \; δ < 1
           \quad⟹\quad |x - A^{-1} b| ≤ \frac{z}{1 - δ} \max |D^{-1} (b - A x)|,
@@ -30,50 +28,39 @@ from scipy import sparse
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import EvaluationError
 
-# Up to this many states, factors fit into memory with any fill-in.
-_MOST_FACTORED = 3_000
+# Up to this many states, factors fit into memory with any fill-in; for more, this many
+# multiplications bound their work.
+_MOST_FACTORED, _MOST_WORK = 3_000, 5e12
 
 # Transitions are local if a pivot changes at most this many times √n rows, as on planes: then
-# elimination comes first. Otherwise it follows iterations that fail, if at most this many
-# multiplications bound its work.
-_LOCAL = 5.0
-_MOST_WORK = 5e12
-
-# States of more neighbors than this times the root of their number are eliminated last.
-_HUB = 10.0
+# elimination comes first. States of more neighbors than the second number times √n come last.
+_LOCAL, _HUB = 5.0, 10.0
 
 # GMRES restarts until the residual is rounding, or a run does not halve it.
 _DIRECTIONS, _CYCLES, _RUNS, _REDUCTION = 60, 2, 8, 1e-10
 _EPSILON = float(np.finfo(np.float64).eps)
 
-# Relative accuracy of the vector of expected steps.
-_CRUDE = 0.05
-
-# Accuracy of a solution, relative to its largest entry.
-_MAX_ERROR = 1e-9
-
-# The ridge on a diagonal of 1, to factor M.
-_RIDGE = 1e-8
-
-# Residuals relative to the right-hand side: of solutions, and of a batch's changes.
-_TOLERANCE, _TOLERANCE_OF_CHANGE = 1e-11, 1e-4
-_MOST_STEPS, _CYCLE = 300, 60
-
-# Larger residuals are no solutions; without factors, above this M is factored.
-_UNSOLVED, _UNSOLVED_CHANGE, _UNFACTORED = 1e-6, 0.05, 1e-9
+# Relative accuracy of the vector of expected steps, and of solutions.
+_CRUDE, _MAX_ERROR = 0.05, 1e-9
 
 # Probabilities that add up to 1 within this leave nothing open.
 _ROUNDING = 1e-12
+
+# Sparse features: the ridge on a diagonal of 1, to factor M; residuals relative to the right-hand
+# side, of solutions and of a batch's changes.
+_RIDGE, _TOLERANCE, _TOLERANCE_OF_CHANGE = 1e-8, 1e-11, 1e-4
+_MOST_STEPS, _CYCLE = 300, 60
+
+# Larger residuals are no solutions; without factors, above the last M is factored.
+_UNSOLVED, _UNSOLVED_CHANGE, _UNFACTORED = 1e-6, 0.05, 1e-9
 
 
 class DominantSolver:
     """Solves a diagonally dominant system A (n, n), with row sums of at least 0."""
 
     def __init__(self, system: sparse.csc_array) -> None:
-        n = system.shape[0]
-        self.system = system
+        n, self.system, self._diagonal = system.shape[0], system, system.diagonal()
         self._iterates = n > _MOST_FACTORED and elimination_work(system) > (_LOCAL * n) ** 2
-        self._diagonal = system.diagonal()
 
     @cached_property
     def _A(self) -> sparse.csr_array:
@@ -161,11 +148,7 @@ class DominantSolver:
 
 
 def elimination_work(system: sparse.csc_array) -> float:
-    """Bound the multiplications of an elimination: Σ (rows that a pivot changes)².
-
-    The ordering is reverse Cuthill-McKee, except for hubs, whose rows change from their first
-    entry.
-    """
+    """Bound the multiplications of an elimination, with hubs last: Σ (rows a pivot changes)²."""
     from scipy.sparse.csgraph import reverse_cuthill_mckee  # takes long to import
 
     n = system.shape[0]
