@@ -23,7 +23,7 @@ from lstd_agent.system.distances import (
     sampled_distance,
 )
 from lstd_agent.system.gain import Gain, check_gain, mean_reward
-from lstd_agent.system.linked import Solved, solve_alone, window_by_targets
+from lstd_agent.system.linked import Solved, Targets, solve_alone
 from lstd_agent.system.model import NOT_COUNTED
 from lstd_agent.system.neighborhoods import (
     RULES,
@@ -123,19 +123,21 @@ class FitOptions:
                 "a number, or leave calibration and backup out"
             )
 
-    @property
-    def needs_dense(self) -> bool:
-        """Whether features must be dense: for reference states and targets of several steps."""
-        several = self.backup not in ("auto", "model") and not is_one_step(self.backup)  # type: ignore[arg-type]
-        return several or self.calibration == "references"
-
     def fit(self, source: Any, n_batches: int) -> Fitted:
         """Fit a system to CountRows or TrialRows (Algorithm ``training_nbwpval``)."""
         if self.backup == "model" and not source.are_places:
             raise InvalidInputError(NOT_COUNTED)
-        if source.is_sparse and self.needs_dense:
-            _make_dense(source)
-        candidates, by_references = self._candidates(source), self.calibration == "references"
+        by_references = self.calibration == "references"
+        of_one_step = self.backup in ("auto", "model") or is_one_step(self.backup)  # type: ignore[arg-type]
+        if source.is_sparse and (by_references or not of_one_step):
+            d = source.candidate_features.shape[1]
+            if d > _MOST_DENSE:
+                raise InvalidInputError(
+                    f"targets of several steps and reference states need dense features, and {d} "
+                    f"are too many (at most {_MOST_DENSE}): leave backup and calibration out"
+                )
+            source.is_sparse = False
+        candidates = self._candidates(source)
         anchors = candidates[0]
         edges = np.unique(np.concatenate(candidates))
         if by_references:
@@ -206,7 +208,8 @@ class FitOptions:
             if self.backup == "auto" or is_one_step(self.backup):
                 found = solve_alone(source, window, gain)
             else:
-                found, _ = window_by_targets(source, start, stop, gain, self.backup)  # type: ignore[arg-type]
+                backup: Any = self.backup
+                found, _ = Targets(source, backup, np.array([gain])).alone(start, stop)
             columns = np.vstack((found.weights[:, :1], np.zeros((1, 1))))
             solved.append(Solved(columns, found.rank, found.condition, round(window.n)))
         return with_offsets(source, solved, references, occupancy, self.reference)
@@ -215,13 +218,6 @@ class FitOptions:
         """Return the anchors, given or found, or the candidates for several numbers."""
         if self.anchors is not None:
             return [check_anchors(self.anchors, source.t_max)]
-        if self.n_anchors != "auto":
-            return [self._anchors(source, self.n_anchors)]
-        by_number = {len(found): found for found in (self._anchors(source, n) for n in NUMBERS)}
-        return [by_number[n] for n in sorted(by_number)]
-
-    def _anchors(self, source: Any, n_anchors: int | None) -> IntArray:
-        """Return the anchors of a number of neighbourhoods."""
 
         @cache
         def distance() -> SquaredDistance:  # a single trial has none, and may need none
@@ -232,14 +228,7 @@ class FitOptions:
 
         # A last neighbourhood within the tail would have too few samples.
         latest = (source.t_max + 1) // 2 if self.search == "exact" else None
-        return find_anchors(squared, source.t_max, n_anchors, self.search, latest)
-
-
-def _make_dense(source: Any) -> None:
-    d = source.table.shape[1] if source.are_places else source.p
-    if d > _MOST_DENSE:
-        raise InvalidInputError(
-            f"targets of several steps and reference states need dense features, and {d} are too "
-            f"many (at most {_MOST_DENSE}): leave backup and calibration out"
-        )
-    source.is_sparse = False
+        numbers = NUMBERS if self.n_anchors == "auto" else (self.n_anchors,)
+        found = [find_anchors(squared, source.t_max, n, self.search, latest) for n in numbers]
+        by_number = {len(anchors): anchors for anchors in found}
+        return [by_number[n] for n in sorted(by_number)]

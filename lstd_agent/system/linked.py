@@ -130,11 +130,14 @@ class Targets:
         )
         return columns
 
-    def alone(self, start: int, stop: int) -> Factor:
-        """Return the factor of a window by itself, with targets up to the end of trials."""
+    def alone(self, start: int, stop: int) -> tuple[Minimizer, float]:
+        """Return the minimizer of a window by itself, and its number of samples.
+
+        Targets reach to the end of trials.
+        """
         T = self._source.t_max
         [factor] = self._gathered(islice(self._followed(start, T + 1), T + 1 - stop, None))
-        return factor
+        return solve_window(self._source, factor, [0], True), factor.n
 
     def _followed(self, start: int, stop: int) -> Iterable[tuple[Layer, FloatArray]]:
         """Go back from before stop to start, and yield layers with their targets (m, width)."""
@@ -258,12 +261,9 @@ def zero_of(source: Samples, segments: Segments, anchor: int) -> FloatArray:
 def opened(found: Minimizer, coordinates: Coordinates) -> FloatArray:
     """Return directions (d, q) that equations leave open, orthonormal for features of size 1."""
     d, q = found.null.shape
-    if not q:
-        return found.null
-    p = coordinates.turn.shape[-1] + 1
-    scaled = coordinates.scaled(np.vstack((found.null, np.zeros((p - d, q)))))
-    R: FloatArray = np.linalg.qr(scaled)[1]
-    return np.asarray(np.linalg.solve(R.T, found.null.T).T)
+    more = np.zeros((coordinates.turn.shape[-1] + 1 - d, q))
+    R = np.linalg.qr(coordinates.scaled(np.vstack((found.null, more))))[1]
+    return np.asarray(np.linalg.solve(R.T, found.null.T).T) if q else found.null
 
 
 def compressed(
@@ -285,11 +285,3 @@ def compressed(
         zeros = np.zeros((n_values, turned.shape[1]))
         turn = np.hstack((turn, np.vstack((zeros, turned))))
     return columns @ turn, turn
-
-
-def window_by_targets(
-    source: Samples, start: int, stop: int, gain: float, backup: MultiStep | LambdaReturn
-) -> tuple[Minimizer, float]:
-    """Return the minimizer of a window by itself, and its number of samples."""
-    factor = Targets(source, backup, np.array([gain])).alone(start, stop)
-    return solve_window(source, factor, [0], True), factor.n
