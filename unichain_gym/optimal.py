@@ -260,7 +260,12 @@ def find_optimal_policy(
 
 
 def find_worst_policy(
-    mdp: OutcomeModel, criterion: Criterion = "gain", discount: float | None = None, **options: Any
+    mdp: OutcomeModel,
+    criterion: Criterion = "gain",
+    discount: float | None = None,
+    *,
+    tie_tolerance: float | Literal["rounding"] = "rounding",
+    precision: Precision = "auto",
 ) -> OptimalPolicy:
     """Find a policy that is worst in every state: optimal for the rewards with opposite signs.
 
@@ -268,8 +273,9 @@ def find_worst_policy(
 
     Parameters
     ----------
-    criterion, discount, **options
+    criterion, discount, tie_tolerance, precision
         As for the optimal policy, with the same errors.
     """
     opposite = replace(mdp, reward=-mdp.reward)
+    options: Any = {"tie_tolerance": tie_tolerance, "precision": precision}
     return replace(find_optimal_policy(opposite, criterion, discount, **options), mdp=mdp)
