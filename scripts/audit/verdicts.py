@@ -35,7 +35,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from kinds import COUNTED
+from tasks import COUNTED
 
 VERDICTS = (
     *("right", "miss", "not shown", "unseen", "wide", "no error"),
@@ -79,9 +79,8 @@ class Answer:
 class Outcome:
     """The result of one fit, and the properties of its task.
 
-    `limit` and `span` are in units of reward; `raised` is the text of an error of the package's
-    own, `crash` of any other error, `others` the texts of warnings that no fit emits. `starts_off`:
-    the largest error of a start's value.
+    `raised` is the text of an error of the package's own, `crash` of any other one, `others` the
+    texts of warnings that no fit emits, `starts_off` the largest error of a start's value.
     """
 
     kind: str
