@@ -11,7 +11,7 @@ from scipy import sparse
 
 from lstd_agent import checks
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
-from lstd_agent.diagnostics import Diagnostics
+from lstd_agent.diagnostics import FEWEST_TRIALS, Diagnostics, Misfit
 from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.features.rows import dense
 from lstd_agent.features.sizes import FeatureSizes
@@ -215,8 +215,8 @@ def _tolerable(
 
 
 def _misfits(
-    found: list[checks.Misfit], groups: list[IntArray], first: Any, decode: Callable[[Any], Any]
-) -> list[checks.Misfit]:
+    found: list[Misfit], groups: list[IntArray], first: Any, decode: Callable[[Any], Any]
+) -> list[Misfit]:
     """Return misfits with their starts, without groups that contain a smaller misfit."""
     misfits = []
     for each in found:
@@ -393,7 +393,7 @@ def _sums_of_rewards(counts: TransitionCounts, gain: float, mean: float) -> Any:
 
 def _means_of_batches(fit: Fit) -> FloatArray | None:
     """Return mean rewards of batches, if counts do not keep single trials."""
-    if not fit.source.are_places or len(fit.source.batches) < checks.FEWEST_TRIALS:
+    if not fit.source.are_places or len(fit.source.batches) < FEWEST_TRIALS:
         return None
     how, batches = (fit.system.gain, _mean_duration(fit.source)), fit.source.batches
     n = np.stack([np.where(batch.trials_at, batch.trials_at, np.nan) for batch in batches])
