@@ -151,9 +151,7 @@ def check_tail(
     """Compare the first with the last L timesteps of the tail, the second half.
 
     L runs from a quarter to a half of the tail. Any period of up to a quarter of the trial divides
-    one such L, so only a true movement shows at every L. Rewards have not settled if, at each L,
-    some group's S is critical, and the missing reward matters. States have not settled if, at each
-    L, trials move along a direction of the features of some block (M, T, d).
+    one such L, so only a true movement of rewards, or of features of a block, shows at every L.
     """
     groups = [*groups[:1], *(group for group in groups[1:] if len(group) >= MIN_TRIALS)]
     T, h = R.shape[1], R.shape[1] // 2
@@ -220,9 +218,8 @@ def check_own_means(R: FloatArray, unit: float, total: float = 1.0) -> float:
 
     x0, x1, x2 are normal scores of trials' mean rewards over L timesteps from a quarter of the
     trial, from its middle, and before its end. Where a quarter of the trial suffices to mix, the
-    mean of u = x0 x2 - (x0 x1 + x1 x2)/4 is not positive. Alarms if S(u) is critical at L = T/4 and
-    a quarter of that down to L = T/8 (otherwise it is a period), and if own means matter. A row is
-    the mean of ``total`` trials.
+    mean of u = x0 x2 - (x0 x1 + x1 x2)/4 is not positive. S(u) must be critical at L = T/4 and a
+    quarter of that down to L = T/8, or it is a period. A row is the mean of ``total`` trials.
     """
     from scipy.special import ndtri  # takes long to import
 
@@ -377,9 +374,8 @@ def _between(
     parts = (1 - f) * variance
     expected = max(float(parts.sum()), _TINY)
     F = float(n @ means**2) / expected
-    upper = expected**2 / max(
-        float(variance @ variance + (f @ variance) ** 2 - 2 * f @ variance**2), _TINY
-    )
+    spreads = variance @ variance + (f @ variance) ** 2 - 2 * f @ variance**2
+    upper = expected**2 / max(float(spreads), _TINY)
     lower = expected**2 / max(float((parts**2 / (n - 1)).sum()), _TINY)
     spread = np.sqrt(max(0.0, float(n @ means**2) - expected) / len(x))
     if fdtrc(upper, lower, F) >= level or spread <= _SPREAD * unit or few_events(rest):

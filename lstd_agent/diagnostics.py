@@ -300,7 +300,8 @@ class Diagnostics:
         return as_html("diagnostics", str(self))
 
     def __str__(self) -> str:
-        tail, half = self.tail, self.stop // 2
+        tail, half, classes = self.tail, self.stop // 2, self.n_recurrent_classes
+        condition = float(np.max(self.condition))
         state = "settled" if self.settled else "NOT KNOWN" if tail.settled else "NOT SETTLED"
         share = "" if np.isnan(self.gain_share) else f", effective share {self.gain_share:.2g}"
         if self.mean_duration != 1.0:
@@ -319,14 +320,11 @@ class Diagnostics:
             f"samples {min(self.start_samples, default=0.0):.6g} or more",
             f"start       mean value {self.start_value:.6g} by the features, "
             f"{self.start_rewards:.6g} by rewards{alike}",
+            f"trials      HAVE MEANS OF THEIR OWN, ± {self.own_means:.2g}" * bool(self.own_means),
+            "trials      drawn from the counts, because only counts were given" * self.drawn,
+            f"classes     {classes} recurrent in the tail" * (classes is not None),
+            f"features    {self.features}",
+            f"condition   {condition:.1e} or less" * bool(np.isfinite(condition)),
+            f"backup      {self.choice}",
         ]
-        means = f"trials      HAVE MEANS OF THEIR OWN, ± {self.own_means:.2g}"
-        classes = f"classes     {self.n_recurrent_classes} recurrent in the tail"
-        drawn = "trials      drawn from the counts, because only counts were given"
-        lines += [means] * bool(self.own_means) + [drawn] * self.drawn
-        lines += [classes] * (self.n_recurrent_classes is not None)
-        lines.append(f"features    {self.features}")
-        if np.isfinite(self.condition).all():
-            lines.append(f"condition   {self.condition.max():.1e} or less")
-        lines.append(f"backup      {self.choice}")
-        return "\n".join(lines + [f"warning: {text}" for text in self.warnings])
+        return "\n".join(filter(None, [*lines, *(f"warning: {text}" for text in self.warnings)]))
