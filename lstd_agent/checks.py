@@ -279,15 +279,15 @@ def check_starts(
     groups: Sequence[IntArray],
     unit: float,
     settled: bool,
-    gain_is_given: bool = False,
+    gain_rows: str = "tail",
 ) -> tuple[list[Misfit], bool]:
     """Compare the values of starts with the rewards of their trials.
 
     u(H), the sum of the first H surprises, has mean 0 from any start if values are right; NaN is
     left out. If the tail has settled, T is also tested with rewards alone, whose weights fall to 0
     in the tail, so that the phase of a period does not matter. A wrong gain adds the same amount to
-    all trials: groups are tested without it, and the group of all trials with the gain's noise (of
-    a given gain, at each of T timesteps). All trials, groups of `MIN_TRIALS`, and differences
+    all trials: groups are tested without it, all trials with the noise of the gain by its rows (a
+    given one is off at each of T timesteps). All trials, groups of `MIN_TRIALS`, and differences
     between all groups (`_between`) share the level in thirds.
 
     Returns the misfit of each group at its longest horizon, most significant first; and whether
@@ -328,18 +328,18 @@ def check_starts(
         for (i, group), error in zip(kept, errors, strict=True):
             if len(group) < MIN_TRIALS or (i == 0 and not closed):
                 continue
-            x, noises = u0[group], [u0[group]]
+            x = noise = u0[group]
             if i == 0:
-                x, off, noises = u[group], float(n[group, T if gain_is_given else H].mean()), []
-                for b in (0, T // 2):  # the gain is a mean of rewards from here on
-                    r, m = (z[group, T] - z[group, b] for z in (paid, n))
-                    noises.append(x - off * (r - m * (r.sum() / m.sum())) / m.mean())
-                error = max(float(np.linalg.norm(w)) / len(w) for w in noises)
+                x, start = u[group], 0 if gain_rows == "all" else T // 2
+                r, m = (z[group, T] - z[group, start] for z in (paid, n))
+                off = n[group, T if gain_rows == "given" else H].mean() / max(m.mean(), _TINY)
+                noise = x - off * (r - m * (r.sum() / max(m.sum(), 1.0)))
+                error = float(np.linalg.norm(noise)) / len(noise)
             p = share / 2 / (n_groups if i else 1)
             z, room = -float(stdtrit(len(group) - 1, p)), 0.0
-            if rare or any(few_events(w) for w in noises):
+            if rare or few_events(noise):
                 # A Poisson count of -log(p) is 0 with probability p: so many events may be lacking.
-                largest = max(float(np.abs(w).max()) for w in noises) / len(group)
+                largest = float(np.abs(noise).max()) / len(group)
                 room, unknown = -np.log(p) * largest, unknown or largest > least
             if abs(x.mean()) > max(z * error, least) + room:
                 # Longer horizons overwrite shorter ones: they depend less on fitted values.

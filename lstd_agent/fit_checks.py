@@ -110,7 +110,7 @@ def diagnose_fit(fit: Fit) -> Diagnostics:
     delta = np.where(skipped, np.nan, R - gain + v[:, 1:] - v[:, :-1])
     found, unknown = checks.check_starts(
         *(R, v, delta, gain, groups, tail.unit, tail.settled and not skipped.any()),
-        gain_is_given=fit.fitted.gain.rows == "given",
+        gain_rows=fit.fitted.gain.rows,
     )
     rows, n_in_row = R, 1.0
     if drawn and (batches := _means_of_batches(fit)) is not None:
