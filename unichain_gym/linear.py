@@ -160,7 +160,7 @@ def krylov(A: sparse.csr_array) -> Method:
 def find_method(P: Any) -> Callable[[Any, float, FloatArray], FloatArray]:
     """Return an uncertified solver of x = c + γ P x, for matrices like P, dense or CSR."""
     n = P.shape[0]
-    is_dense = isinstance(P, np.ndarray) or _is_dense(P)
+    is_dense = isinstance(P, np.ndarray) or n <= DENSE_STATES or _is_dense(P)
     make = sparse_lu if not is_dense and _is_little(elimination_work(P), n) else krylov
     eye = sparse.eye_array(n, format="csr")
 

@@ -384,7 +384,7 @@ def rough_policy(pairs: Pairs, discount: float | None) -> tuple[IntArray, int]:
     """
     discount = NEAR_ONE if discount is None else discount
     r, Q = pairs.reward, pairs.matrix
-    if pairs.first.size <= DENSE_STATES:
+    if pairs.first.size <= DENSE_STATES and Q.shape[0] <= 10 * DENSE_STATES:
         Q = pairs.Q.toarray()
     v, first_range = np.zeros(pairs.first.size), 0.0
     for _ in range(SWEEPS):

@@ -74,11 +74,6 @@ def stepwise_distributions(chain: RewardProcess, t_max: int, tol: float = 1e-12)
         The last timestep.
     tol : float
         0 computes every timestep.
-
-    Raises
-    ------
-    InvalidArgumentError
-        If ``t_max`` is no integer from 0 on.
     """
     t_max, start = read_count("t_max", t_max), chain.initial_distribution
     S, tol = start.size, read_number("tol", tol)
