@@ -31,9 +31,8 @@ from unichain_gym.outcomes import (
     require_dense,
     require_room,
 )
-from unichain_gym.restriction import reach
 from unichain_gym.rounding import EPSILON
-from unichain_gym.structure import common_period, find_periods
+from unichain_gym.structure import common_period
 
 # Rough costs in seconds: of a dense multiply-add, of a sparse one, of an entry of the result
 # looked at, and of calling SciPy.
@@ -254,9 +253,9 @@ def mixing_time(
     if is_worst:
         chain._require_unichain("a worst-case mixing time", "start='initial'")
         require_dense("mixing_time(start='worst')", limits.n_states)
-    seen = np.arange(limits.n_states) if is_worst else reach(limits.P, initial)[0]
+    seen = np.arange(limits.n_states) if is_worst else chain._reached
     classes = limits.structure.classes_among(seen)
-    period = common_period(find_periods(limits.P, limits.structure)[classes])
+    period = common_period(chain.class_periods[classes])
     P = normalized(limits.P[seen][:, seen])
     if averaged:
         sums = limits.deviation if is_worst else limits.left_potential(initial)[None, seen]
