@@ -25,10 +25,13 @@ from lstd_agent import SeminormLSTDAgent, TransitionCounts
 from lstd_agent.commands import outputs, running, trial_inputs
 from lstd_agent.environments import available_memory, find_id, with_unit
 from lstd_agent.errors import NotFittedError
+from lstd_agent.features.rows import dense
+from lstd_agent.features.tables import feature_table
 from lstd_agent.figure_style import COLORS, WIDTH, new_figure, styled
 from lstd_agent.plotting import draw_occupancy
 from lstd_agent.problems import PiecewiseValues, StepwiseErrors, full_distributions
 from lstd_agent.results import provenance
+from lstd_agent.summary import aligned
 from unichain_gym import MarkovChain
 from unichain_gym.errors import UnichainError
 
@@ -113,10 +116,7 @@ def visits_of(counts: TransitionCounts) -> sparse.csr_array:
 def table_of(agent: SeminormLSTDAgent) -> np.ndarray[Any, Any]:
     """Return the features (S, d) of an agent that counts states."""
     features: Any = agent.features
-    if not hasattr(features, "table"):
-        return np.asarray(features, dtype=np.float64)
-    rows = features.table(agent.counts.n_states)
-    return np.asarray(sparse.csr_array(rows).toarray(), dtype=np.float64)
+    return dense(feature_table(features, np.arange(agent.counts.n_states)))
 
 
 def results(
@@ -198,8 +198,8 @@ def as_text(report: dict[str, Any]) -> str:
         table({head: states[name] for name, head in names.items() if name in states}),
     ]
     if "total_rems" in report:
-        totals = f"total rems {report['total_rems']:.4g}, total repb {report['total_repb']:.4g}"
-        lines += ["", totals]
+        rems, repb = report["total_rems"], report["total_repb"]
+        lines += ["", f"total rems {rems:.4g}, total repb {repb:.4g}"]
     if "totals_left_out" in report:
         lines += ["", f"total rems and repb left out: {report['totals_left_out']}"]
     return "\n".join(lines)
@@ -207,9 +207,8 @@ def as_text(report: dict[str, Any]) -> str:
 
 def table(columns: dict[str, np.ndarray[Any, Any]]) -> str:
     """Return columns as right-aligned text under their names; NaN, which is unknown, as a dash."""
-    cells = [[name, *map(_cell, column.tolist())] for name, column in columns.items()]
-    padded = [[cell.rjust(max(map(len, column))) for cell in column] for column in cells]
-    return "\n".join("  ".join(row) for row in zip(*padded, strict=True))
+    cells = (map(_cell, column.tolist()) for column in columns.values())
+    return aligned([[*columns], *zip(*cells, strict=True)])
 
 
 def _cell(value: Any) -> str:
