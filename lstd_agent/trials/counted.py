@@ -84,7 +84,7 @@ def hashes(trials: KeptTrials) -> NDArray[np.uint64]:
             step = max(1, _CHUNK // width)
             for first in range(0, m, step):
                 here = slice(first, first + step)
-                numbers = part[here].reshape(-1, part[:1].size)
+                numbers = np.ascontiguousarray(part[here]).reshape(-1, part[:1].size)
                 if name == "lengths":
                     numbers = T - numbers  # 0 by default, as for any other part
                 elif part.dtype.kind == "f":  # zeros of either sign are one number
