@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal, NamedTuple
@@ -22,9 +23,8 @@ from lstd_agent.system.distances import (
     sampled_distance,
 )
 from lstd_agent.system.gain import Gain, check_gain, mean_reward
-from lstd_agent.system.linked import Solved, solve_alone, window_by_targets
-from lstd_agent.system.minimizer import check_rcond
-from lstd_agent.system.model import NOT_COUNTED, check_model
+from lstd_agent.system.linked import Solved, Targets, solve_alone
+from lstd_agent.system.model import NOT_COUNTED
 from lstd_agent.system.neighborhoods import (
     RULES,
     SEARCHES,
@@ -103,33 +103,41 @@ class FitOptions:
         check_choice("tail", self.tail, ("window", "settled"))
         check_backup(self.backup)
         object.__setattr__(self, "gain", check_gain(self.gain))
-        object.__setattr__(self, "rcond", check_rcond(self.rcond))
+        if not (isinstance(self.rcond, numbers.Real) and 0.0 < self.rcond < 1.0):
+            raise InvalidInputError(f"rcond must be above 0 and below 1; got {self.rcond!r}")
+        object.__setattr__(self, "rcond", float(self.rcond))
         is_linked = self.calibration == "linked"
         if self.tail == "settled" and is_linked:
             raise InvalidInputError(
                 "tail='settled' leaves samples out, and a linked system uses them all: leave it "
                 "out, or use calibration='references'"
             )
-        check_model(self.backup, self.calibration)
+        if self.backup == "model" and not is_linked:
+            raise InvalidInputError(
+                "backup='model' needs no reference states, so it cannot have "
+                "calibration='references': leave one of the two out"
+            )
         if self.n_anchors == "auto" and not (is_linked and self.backup == "auto"):
             raise InvalidInputError(
                 "n_anchors='auto' chooses among linked systems together with their backups: give "
                 "a number, or leave calibration and backup out"
             )
 
-    @property
-    def needs_dense(self) -> bool:
-        """Whether features must be dense: for reference states and targets of several steps."""
-        several = self.backup not in ("auto", "model") and not is_one_step(self.backup)  # type: ignore[arg-type]
-        return several or self.calibration == "references"
-
     def fit(self, source: Any, n_batches: int) -> Fitted:
         """Fit a system to CountRows or TrialRows (Algorithm ``training_nbwpval``)."""
         if self.backup == "model" and not source.are_places:
             raise InvalidInputError(NOT_COUNTED)
-        if source.is_sparse and self.needs_dense:
-            _make_dense(source)
-        candidates, by_references = self._candidates(source), self.calibration == "references"
+        by_references = self.calibration == "references"
+        of_one_step = self.backup in ("auto", "model") or is_one_step(self.backup)  # type: ignore[arg-type]
+        if source.is_sparse and (by_references or not of_one_step):
+            d = source.candidate_features.shape[1]
+            if d > _MOST_DENSE:
+                raise InvalidInputError(
+                    f"targets of several steps and reference states need dense features, and {d} "
+                    f"are too many (at most {_MOST_DENSE}): leave backup and calibration out"
+                )
+            source.is_sparse = False
+        candidates = self._candidates(source)
         anchors = candidates[0]
         edges = np.unique(np.concatenate(candidates))
         if by_references:
@@ -200,7 +208,8 @@ class FitOptions:
             if self.backup == "auto" or is_one_step(self.backup):
                 found = solve_alone(source, window, gain)
             else:
-                found, _ = window_by_targets(source, start, stop, gain, self.backup)  # type: ignore[arg-type]
+                backup: Any = self.backup
+                found, _ = Targets(source, backup, np.array([gain])).alone(start, stop)
             columns = np.vstack((found.weights[:, :1], np.zeros((1, 1))))
             solved.append(Solved(columns, found.rank, found.condition, round(window.n)))
         return with_offsets(source, solved, references, occupancy, self.reference)
@@ -209,13 +218,6 @@ class FitOptions:
         """Return the anchors, given or found, or the candidates for several numbers."""
         if self.anchors is not None:
             return [check_anchors(self.anchors, source.t_max)]
-        if self.n_anchors != "auto":
-            return [self._anchors(source, self.n_anchors)]
-        by_number = {len(found): found for found in (self._anchors(source, n) for n in NUMBERS)}
-        return [by_number[n] for n in sorted(by_number)]
-
-    def _anchors(self, source: Any, n_anchors: int | None) -> IntArray:
-        """Return the anchors of a number of neighbourhoods."""
 
         @cache
         def distance() -> SquaredDistance:  # a single trial has none, and may need none
@@ -226,14 +228,7 @@ class FitOptions:
 
         # A last neighbourhood within the tail would have too few samples.
         latest = (source.t_max + 1) // 2 if self.search == "exact" else None
-        return find_anchors(squared, source.t_max, n_anchors, self.search, latest)
-
-
-def _make_dense(source: Any) -> None:
-    d = source.table.shape[1] if source.are_places else source.p
-    if d > _MOST_DENSE:
-        raise InvalidInputError(
-            f"targets of several steps and reference states need dense features, and {d} are too "
-            f"many (at most {_MOST_DENSE}): leave backup and calibration out"
-        )
-    source.is_sparse = False
+        numbers = NUMBERS if self.n_anchors == "auto" else (self.n_anchors,)
+        found = [find_anchors(squared, source.t_max, n, self.search, latest) for n in numbers]
+        by_number = {len(anchors): anchors for anchors in found}
+        return [by_number[n] for n in sorted(by_number)]

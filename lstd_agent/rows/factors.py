@@ -5,10 +5,10 @@ seminorm minimizer (Thm ``epb_minimizer``) needs only :math:`L^T [\,A \;|\; B \;
 minus the expected next features, or minus the unknown part of a target; the rows are subtracted
 before they are summed. c holds numbers: for single steps, rewards and durations.
 
-A factor keeps at most p rows with the same products, p being the number of features. Factors of
-runs and of groups of trials stack: windows, the gain and mean features, with or without a group of
-trials, follow from small factors. For many features of trials a factor keeps the products
-:math:`A^T [\,A \;|\; B \;|\; c\,]`, which are faster to sum; their cutoff applies to squares.
+A factor keeps at most p rows with the same products, p being the number of features; for many
+features of trials the products :math:`A^T [\,A \;|\; B \;|\; c\,]`, which are faster to sum.
+Factors of runs and of groups of trials stack: windows, the gain and mean features, with or without
+a group of trials, follow from small factors.
 """
 
 from __future__ import annotations

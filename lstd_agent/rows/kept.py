@@ -63,9 +63,8 @@ class TrialRows(Samples):
         self.rcond = float(np.sqrt(rcond))  # of features, where rcond is of their squares
         m, n = trials.rewards.shape
         self.t_max, self.n_trials = n - 1, m
-        self._is_whole = trials.own is None
+        self._is_whole, times = trials.own is None, trials.durations
         self.own: BoolArray = np.ones((m, n), dtype=bool) if trials.own is None else trials.own
-        times = trials.durations
         self._durations = np.broadcast_to(1.0, (m, n)) if times is None else times
         ended = np.isnan(trials.observations).any(axis=2) if ends else np.zeros(0, dtype=bool)
         self._ended: BoolArray | None = ended if ended.any() else None
@@ -162,7 +161,12 @@ class TrialRows(Samples):
         """Yield layers of the transitions of some trials at a time."""
         trials = slice(0, self.n_trials) if group is None else group
         if self.is_sparse:
-            yield self._sparse_layer(trials, start, stop)
+            trial, t = np.nonzero(self.own[trials, start:stop])
+            trial, t = trial + trials.start, t + start
+            numbers = self.trials.rewards[trial, t], self._durations[trial, t]
+            place, one = trial * (self.t_max + 2) + t, np.ones(len(t))
+            pairs = self.sparse_rows[place], self.sparse_rows[place + 1]
+            yield Layer(pairs[0], one, *numbers, one > 0.0, pairs[1], None)
             return
         for part in self._parts(trials, stop - start + 1):
             rows, own = self._rows(part, start, stop + 1), self.own[part, start:stop]
@@ -178,29 +182,20 @@ class TrialRows(Samples):
             one = np.ones(len(f))
             yield Layer(f, one, rewards[own], times[own], one > 0.0, following, None)
 
-    def _sparse_layer(self, trials: slice, start: int, stop: int) -> Layer:
-        trial, t = np.nonzero(self.own[trials, start:stop])
-        trial, t = trial + trials.start, t + start
-        place = trial * (self.t_max + 2) + t
-        f, following = self.sparse_rows[place], self.sparse_rows[place + 1]
-        one = np.ones(len(place))
-        numbers = one, self.trials.rewards[trial, t], self._durations[trial, t]
-        return Layer(f, *numbers, one > 0.0, following, None)
-
     def layers(self, start: int, stop: int, groups: Any = None) -> Iterator[Layer]:
         """Yield timesteps backwards, every trial a row: of all groups, one after the other."""
-        following = self.rows_at(stop)
+
+        def rows_at(t: int) -> FloatArray:
+            parts = self._parts(slice(0, self.n_trials), 1)
+            return np.concatenate([self._rows(part, t, t + 1)[:, 0] for part in parts])
+
+        following = rows_at(stop)
         for t in reversed(range(start, stop)):
-            rows, own = self.rows_at(t), self.own[:, t]
+            rows, own = rows_at(t), self.own[:, t]
             goes_on = own if self._ended is None else own & ~self._ended[:, t]
             numbers = own.astype(np.float64), self.trials.rewards[:, t], self._durations[:, t]
             yield Layer(rows, *numbers, goes_on, following, None)
             following = rows
-
-    def rows_at(self, t: int) -> FloatArray:
-        """Return the rows (m, p) of all trials at a timestep."""
-        parts = self._parts(slice(0, self.n_trials), 1)
-        return np.concatenate([self._rows(part, t, t + 1)[:, 0] for part in parts])
 
     def zero(self, anchor: int) -> FloatArray | None:
         """Return None (the mean of the tail) or, in tasks that end, the terminal state."""
@@ -270,12 +265,11 @@ class TrialRows(Samples):
         factors, or solved windows of sparse features, of the trials to count.
         """
         if self.is_sparse:
-            n_samples = self._n_samples(windows)[:, None]
 
             def sparse_samples(states: NDArray[Any]) -> FloatArray:
                 rows = sparse.csr_array(self.features(states))
                 shares = [each.window.occupancy(rows) for each in segments]
-                return np.asarray(np.stack(shares) * n_samples)
+                return np.asarray(np.stack(shares) * self._n_samples(windows)[:, None])
 
             return sparse_samples
         of_windows = [
@@ -299,8 +293,8 @@ class TrialRows(Samples):
     def some_of(self, start: int, stop: int, most: int) -> NDArray[Any]:
         """Return at most so many observations (n, k) of a window, spread over it."""
         trial, t = np.nonzero(self.own[:, start:stop])
-        step = max(1, len(trial) // most)
-        seen = self.trials.observations[trial[::step], start + t[::step]]
+        few = slice(None, None, max(1, len(trial) // most))
+        seen = self.trials.observations[trial[few], start + t[few]]
         return np.asarray(seen[np.isfinite(seen).all(axis=1)] if seen.dtype.kind == "f" else seen)
 
 

@@ -114,21 +114,11 @@ class System:
     def neighborhoods(self) -> list[Neighborhood]:
         """The neighborhoods, in order of time."""
         stops = np.append(self.anchors[1:], self.t_max + 1)
-        return [
-            Neighborhood(
-                int(self.anchors[k]),
-                int(stops[k]),
-                (int(self.windows[k, 0]), int(self.windows[k, 1])),
-                int(self.references.state[k]),
-                self.weights[k],
-                float(self.offsets[k]),
-                self.occupancy[k],
-                int(self.n_samples[k]),
-                int(self.rank[k]),
-                float(self.condition[k]),
-            )
-            for k in range(len(self.anchors))
-        ]
+        spans = self.anchors.tolist(), stops.tolist(), map(tuple, self.windows.tolist())
+        weights = self.references.state.tolist(), self.weights, self.offsets.tolist()
+        facts = self.occupancy, self.n_samples.tolist(), self.rank.tolist(), self.condition.tolist()
+        each = zip(*spans, *weights, *facts, strict=True)
+        return [Neighborhood(*numbers) for numbers in each]
 
     def neighborhood_at(self, t: IntArray | int) -> IntArray:
         """Index of the neighborhood that predicts for timestep t (the last, beyond t_max).

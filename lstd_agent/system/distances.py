@@ -69,11 +69,8 @@ class MMD:
             )
 
 
-# Largest number of states of a kernel table: larger ones do not fit into memory.
-_MOST_OF_GRAM = 10_000
-
-# Largest number of states for which a kernel table saves time.
-_MOST_TABULATED = 4000
+# Largest numbers of states whose kernel table fits into memory, and saves time.
+_MOST_OF_GRAM, _MOST_TABULATED = 10_000, 4000
 
 # Largest number of feature values of single trials.
 _MOST_NUMBERS = 2**22
@@ -201,12 +198,11 @@ def sampled_distance(
     the total variation for counts without stored trials. Vector observations need the linear MMD.
     Raises `InvalidInputError` if the samples have no such distance.
     """
-    if distance == "mmd" and not falls_back(observed):
-        return _linear_mmd(observed.default_kernel, observed)
+    if distance == "mmd":
+        distance = "tv" if falls_back(observed) else MMD(kernel=observed.default_kernel)
     if isinstance(distance, MMD) and distance.estimator == "linear":
         return _linear_mmd(distance.kernel, observed)
-    is_name = isinstance(distance, str) and distance in ("mmd", "tv", "ot")
-    if not (is_name or isinstance(distance, MMD) or callable(distance)):
+    if not (isinstance(distance, MMD) or distance in ("tv", "ot") or callable(distance)):
         raise InvalidInputError(
             "distance must be 'mmd', 'tv', 'ot', an MMD or a function of two distributions; got "
             f"{distance!r}"
@@ -216,7 +212,7 @@ def sampled_distance(
             "this distance compares distributions over countable states; vector observations have "
             "distance='mmd' or MMD(estimator='linear')"
         )
-    if is_name and distance != "ot":
+    if distance == "tv":
         return total_variation(observed.visits, observed.trials_at)
     features = observed.candidate_features
     if isinstance(distance, MMD) and features.shape[0] > _MOST_OF_GRAM:
@@ -256,9 +252,8 @@ def _linear_mmd(kernel: Kernel, observed: Any) -> SquaredDistance:
         return paired_discrepancy(seen, lengths, lambda x, y: np.asarray(gram[x, y]))
 
     def between(x: IntArray, y: IntArray) -> FloatArray:
-        shape = np.broadcast_shapes(x.shape, y.shape)
-        x, y = (np.broadcast_to(each, shape).ravel() for each in (x, y))
-        return kernel.paired(features[x], features[y]).reshape(shape)
+        x, y = np.broadcast_arrays(x, y)
+        return kernel.paired(features[x.ravel()], features[y.ravel()]).reshape(x.shape)
 
     return paired_discrepancy(seen, lengths, between)
 

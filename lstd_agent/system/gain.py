@@ -102,12 +102,9 @@ def check_gain(gain: float | str | None) -> float | None:
     """Return the option of a gain, or raise `InvalidInputError`."""
     if gain == "per_neighborhood":
         raise InvalidInputError(
-            "gain='per_neighborhood' is refused: in the Bellman equation b = r - g + P b the "
-            "gain is one number for all states, the long-run average reward. A window before "
-            "the chain has settled has another mean reward; with that for g each approximator "
-            "would solve another equation, and what transient states earn above the gain, the "
-            "very thing wanted, would be subtracted. Give a number, or None to estimate it from "
-            "the settled tail"
+            "gain='per_neighborhood' is refused: the gain is one number for all states, the "
+            "long-run average reward. Less the mean of an early window, what transient states earn "
+            "above the gain would vanish. Give a number, or None to estimate the gain"
         )
     number = float(gain) if isinstance(gain, np.number) else gain
     is_number = isinstance(number, int | float) and not isinstance(number, bool)

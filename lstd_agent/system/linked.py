@@ -62,7 +62,7 @@ class Solved(NamedTuple):
 
 
 class SingleSteps:
-    """Equations of single steps, of one subset of the trials."""
+    """Equations of single steps of one subset of the trials, for windows backwards in time."""
 
     def __init__(self, source: Samples, segments: Segments, gain: float) -> None:
         self._coordinates, self._segments, self._gain = source.coordinates, segments, gain
@@ -79,7 +79,7 @@ class SingleSteps:
 
 
 class Targets:
-    """Equations of targets of R subsets of the trials . See `SingleSteps`.
+    """Equations of targets of R subsets of the trials, for windows backwards in time.
 
     Rows of trials serve several subsets in one pass: subsets share coefficients, and each has its
     own gain and column of numbers. ``runs`` of trials are gathered separately, and ``subsets``
@@ -102,8 +102,7 @@ class Targets:
     ) -> None:
         self._source, self._backup, self._gains, self.p = source, backup, gains, source.p
         self._groups, self._runs = None if group is None else [group], runs
-        self._subsets = subsets
-        self._width = self.p + len(gains)
+        self._subsets, self._width = subsets, self.p + len(gains)
         self._values, self._worth, self._weights = np.zeros((3, 0))
 
     def window(self, start: int, stop: int) -> list[Factor]:
@@ -131,11 +130,14 @@ class Targets:
         )
         return columns
 
-    def alone(self, start: int, stop: int) -> Factor:
-        """Return the factor of a window by itself, with targets up to the end of trials."""
+    def alone(self, start: int, stop: int) -> tuple[Minimizer, float]:
+        """Return the minimizer of a window by itself, and its number of samples.
+
+        Targets reach to the end of trials.
+        """
         T = self._source.t_max
         [factor] = self._gathered(islice(self._followed(start, T + 1), T + 1 - stop, None))
-        return factor
+        return solve_window(self._source, factor, [0], True), factor.n
 
     def _followed(self, start: int, stop: int) -> Iterable[tuple[Layer, FloatArray]]:
         """Go back from before stop to start, and yield layers with their targets (m, width)."""
@@ -174,25 +176,24 @@ class Targets:
         Places have the same features at each timestep, so their targets are summed by place.
         """
         p, q = self.p, self._width - self.p
-        are_trials = not self._source.are_places
-        gatherings = [Gathering(p, q, are_trials) for _ in (self._runs if are_trials else [0])]
+        are_places = self._source.are_places
+        gatherings = [Gathering(p, q, not are_places) for _ in self._runs]
 
-        def rows(features: FloatArray, targets: FloatArray) -> FloatArray:
-            return np.hstack((features, features - targets[:, :p], targets[:, p:]))
+        def add(features: FloatArray, targets: FloatArray, weights: FloatArray) -> None:
+            rows = np.hstack((features, features - targets[:, :p], targets[:, p:]))
+            for gathering, run in zip(gatherings, self._runs, strict=True):
+                gathering.add(rows[run], weights[run])
 
         sums, weights, layer = np.zeros((1, p + q)), np.zeros(1), None
         for layer, targets in steps:
-            if are_trials:
-                found = rows(layer.features, targets)
-                for gathering, run in zip(gatherings, self._runs, strict=True):
-                    gathering.add(found[run], layer.weights[run])
-            else:
+            if are_places:
                 sums = sums + layer.weights[:, None] * targets
                 weights = weights + layer.weights
-        if not are_trials and layer is not None:
+            else:
+                add(layer.features, targets, layer.weights)
+        if are_places and layer is not None:
             some = weights > 0.0
-            targets = sums[some] / weights[some, None]
-            gatherings[0].add(rows(layer.features[some], targets), weights[some])
+            add(layer.features[some], sums[some] / weights[some, None], weights[some])
         return [gathering.factor() for gathering in gatherings]
 
 
@@ -260,12 +261,9 @@ def zero_of(source: Samples, segments: Segments, anchor: int) -> FloatArray:
 def opened(found: Minimizer, coordinates: Coordinates) -> FloatArray:
     """Return directions (d, q) that equations leave open, orthonormal for features of size 1."""
     d, q = found.null.shape
-    if not q:
-        return found.null
-    p = coordinates.turn.shape[-1] + 1
-    scaled = coordinates.scaled(np.vstack((found.null, np.zeros((p - d, q)))))
-    R: FloatArray = np.linalg.qr(scaled)[1]
-    return np.asarray(np.linalg.solve(R.T, found.null.T).T)
+    more = np.zeros((coordinates.turn.shape[-1] + 1 - d, q))
+    R = np.linalg.qr(coordinates.scaled(np.vstack((found.null, more))))[1]
+    return np.asarray(np.linalg.solve(R.T, found.null.T).T) if q else found.null
 
 
 def compressed(
@@ -287,11 +285,3 @@ def compressed(
         zeros = np.zeros((n_values, turned.shape[1]))
         turn = np.hstack((turn, np.vstack((zeros, turned))))
     return columns @ turn, turn
-
-
-def window_by_targets(
-    source: Samples, start: int, stop: int, gain: float, backup: MultiStep | LambdaReturn
-) -> tuple[Minimizer, float]:
-    """Return the minimizer of a window by itself, and its number of samples."""
-    factor = Targets(source, backup, np.array([gain])).alone(start, stop)
-    return solve_window(source, factor, [0], True), factor.n

@@ -11,9 +11,8 @@ with S drawn from p. The mean squared projected Bellman error is the seminorm
 
 .. math:: w = (Z^{\dagger/2} X)^\dagger \, Z^{\dagger/2} y .
 
-Z is singular whenever fewer states are visited than there are features, and X is singular whenever
-the features can represent a constant. Both are the normal case, so both pseudoinverses cut off at
-*relative* tolerances, and the ranks are reported.
+Z is singular if fewer states are visited than there are features, and X if the features can
+represent a constant: both pseudoinverses cut off at *relative* tolerances.
 
 With square roots Z = AᵀA, X = AᵀB and y = Aᵀc, Z is never formed: if L is an orthonormal basis of
 the range of A, then up to a rotation :math:`Z^{\dagger/2} A^T = L^T`, and
@@ -26,14 +25,12 @@ is the projection :math:`F Z^\dagger F^T D_p` (Lemma ``projector``).
 
 from __future__ import annotations
 
-import numbers
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from lstd_agent.arrays import FloatArray
 from lstd_agent.decompositions import svd
-from lstd_agent.errors import InvalidInputError
 from lstd_agent.rows.factors import Reduced
 
 DEFAULT_RCOND = 1e-10
@@ -60,13 +57,6 @@ class Minimizer(NamedTuple):
     condition: float
     null: FloatArray
     spread: FloatArray
-
-
-def check_rcond(rcond: float) -> float:
-    """Validate a relative cutoff: above 0, since rounding errors are no rank, and below 1."""
-    if isinstance(rcond, numbers.Real) and 0.0 < rcond < 1.0:
-        return float(rcond)
-    raise InvalidInputError(f"rcond must be above 0 and below 1; got {rcond!r}")
 
 
 def minimize(

@@ -8,11 +8,8 @@ pooled into one :math:`\hat P` and :math:`\hat r`. Their values,
 
 are expected excess rewards until the main reference state s₀ (or the end of the task) is met. The
 equation of s₀, which would determine the gain, is left out: the gain is given. Observations must be
-Markov states.
-
-States from which :math:`\hat P` does not lead to s₀ have no value. Transitions to them are left out
-of the mean over the others. The possible effect is :math:`h(s)`, the probability of reaching one of
-them before s₀.
+Markov states. States from which :math:`\hat P` does not lead to s₀ have no value: transitions to
+them are left out. The possible effect is :math:`h(s)`, the probability of reaching one before s₀.
 
 Every neighborhood k has a weighted least-squares fit of the values in the features
 :math:`\tilde f = (f, 1)`:
@@ -20,11 +17,11 @@ Every neighborhood k has a weighted least-squares fit of the values in the featu
 .. math:: w_k = \arg\min_w \sum_{t \in k} \frac{1}{\varepsilon_t}
           \sum_s \hat p_t(s) \left(\hat v(s) - \tilde f(s)^T w\right)^2 .
 
-The first neighborhood, which holds the starts, weights all visits equally, :math:`\varepsilon_t =
-1`. The others are first fitted in the same way. In a second fit, :math:`\varepsilon_t` is the root
-mean square error of the first at timestep t: a step of iteratively reweighted least squares towards
-the least *sum of roots* (eq. ``tot_rooterr``). The least sum of squares would spoil hundreds of
-settled timesteps for a few visits to states that the features cannot represent.
+In the first neighborhood, which holds the starts, all visits weigh alike. In a second fit of the
+others, :math:`\varepsilon_t` is the root mean square error of the first at timestep t: a step of
+iteratively reweighted least squares towards the least *sum of roots* (eq. ``tot_rooterr``). The
+least sum of squares would spoil hundreds of settled timesteps for a few visits to states that the
+features cannot represent.
 """
 
 from __future__ import annotations
@@ -35,11 +32,10 @@ import numpy as np
 from scipy import sparse
 
 from lstd_agent.arrays import FloatArray, IntArray
-from lstd_agent.errors import InvalidInputError
 from lstd_agent.rows.factors import reduced
-from lstd_agent.system.absorption import SumsUntil
 from lstd_agent.system.linked import Solved
 from lstd_agent.system.minimizer import minimize
+from lstd_agent.system.sparse_solvers import SumsUntil
 
 # Smallest root mean square error, relative to the mean, that weights a timestep.
 _FLOOR = 1e-3
@@ -71,48 +67,35 @@ def pooled_model(source: Any, gain: float, main: int) -> PooledModel:
     return found
 
 
-def check_model(backup: Any, calibration: str) -> None:
-    """Raise if the pooled model is asked for reference states, which it does not need."""
-    if backup == "model" and calibration == "references":
-        raise InvalidInputError(
-            "backup='model' needs no reference states, so it cannot have "
-            "calibration='references': leave one of the two out"
-        )
-
-
 def solve_model(source: Any, windows: IntArray, model: PooledModel) -> list[Solved]:
     """Fit all neighborhoods to the values of the pooled model.
 
     They have no open directions; see `PooledModel.open_share`.
     """
     known = model.open_share < 1.0  # leave out states without a value
-    occupancy = np.where(known, source.occupancy(windows), 0.0)
-    n_samples = [int(source.visits[a:b].sum()) for a, b in windows.tolist()]
-    solved = [
-        _fitted(source, p, model.values, n) for p, n in zip(occupancy, n_samples, strict=True)
-    ]
-    negligible = 1e-10 * float(np.abs(model.values).max())
+    negligible, solved = 1e-10 * float(np.abs(model.values).max()), []
+    shares = source.occupancy(windows)
     for k, (start, stop) in enumerate(windows.tolist()):
-        if k == 0 or stop - start == 1:
-            continue
-        weights = solved[k].columns[: source.rows.shape[1], 0]  # sparse rows have no constant
-        fitted = np.asarray(source.rows @ weights).ravel()
-        square = np.where(known, fitted - model.values, 0.0) ** 2
         visits = source.visits[start:stop]
-        root = np.sqrt(visits @ square / np.maximum(visits.sum(axis=1), 1e-300))
-        mean = float(root.mean())
-        if mean > negligible:
-            weight = visits.T @ (mean / np.maximum(root, _FLOOR * mean))
-            weight = np.where(known, weight, 0.0)
-            solved[k] = _fitted(source, weight / weight.sum(), model.values, n_samples[k])
+        fitted = _fitted(source, np.where(known, shares[k], 0.0), model.values, visits)
+        if k > 0 and stop - start > 1:
+            columns = fitted.columns[: source.rows.shape[1], 0]  # sparse rows have no constant
+            square = np.where(known, source.rows @ columns - model.values, 0.0) ** 2
+            root = np.sqrt(visits @ square / np.maximum(visits.sum(axis=1), 1e-300))
+            mean = float(root.mean())
+            if mean > negligible:
+                weight = visits.T @ (mean / np.maximum(root, _FLOOR * mean))
+                weight = np.where(known, weight, 0.0)
+                fitted = _fitted(source, weight / weight.sum(), model.values, visits)
+        solved.append(fitted)
     return solved
 
 
-def _fitted(source: Any, weight: FloatArray, values: FloatArray, n_samples: int) -> Solved:
+def _fitted(source: Any, weight: FloatArray, values: FloatArray, visits: Any) -> Solved:
     """Return the least-squares fit of values (S,) with weights (S,)."""
-    visited = np.flatnonzero(weight)
+    visited, n_samples = np.flatnonzero(weight), int(visits.sum())
     root = np.sqrt(weight[visited])
-    A: Any = source.rows[visited]
+    A, sides = source.rows[visited], root * values[visited]
     if sparse.issparse(A):
         from scipy.sparse.linalg import lsmr  # takes long to import
 
@@ -122,13 +105,12 @@ def _fitted(source: Any, weight: FloatArray, values: FloatArray, n_samples: int)
         size = np.sqrt(np.asarray(A.power(2).sum(axis=0)).ravel())
         size = np.where(size > 0.0, size, 1.0)
         A = sparse.csr_array(A @ sparse.diags_array(1.0 / size))
-        sides = root * values[visited]
-        weights = lsmr(A, sides, atol=1e-14, btol=1e-14, conlim=0.0, maxiter=4 * A.shape[1])[0]
-        weights = weights / size
-        column = np.append(weights, 0.0)[:, None]
-        return Solved(column, int(np.count_nonzero(weights)), np.nan, n_samples)
+        how: Any = {"atol": 1e-14, "btol": 1e-14, "conlim": 0.0, "maxiter": 4 * A.shape[1]}
+        weights = lsmr(A, sides, **how)[0] / size
+        rank = int(np.count_nonzero(weights))
+        return Solved(np.append(weights, 0.0)[:, None], rank, np.nan, n_samples)
     A = root[:, None] * A
-    sides = (root * values[visited])[:, None]
-    equations = reduced(A, A, sides, source.rcond)
-    found = minimize(equations, source.rcond, source.coordinates.metric)
+    found = minimize(
+        reduced(A, A, sides[:, None], source.rcond), source.rcond, source.coordinates.metric
+    )
     return Solved(found.weights, found.rank, found.condition, n_samples)

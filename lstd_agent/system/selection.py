@@ -1,8 +1,8 @@
 r"""Choices by the data: ``backup="auto"``, and ``n_anchors="auto"``.
 
-The best backup depends on the features and observations. One step has the least noise if features
-can represent the values; the pooled model has less if observations are Markov states. So each
-backup is fitted to one half of the trials and compared with excess returns of the other half,
+One step has the least noise if features can represent the values; the pooled model has less if
+observations are Markov states. So each backup is fitted to one half of the trials and compared with
+excess returns of the other half,
 
 .. math:: G_t = \sum_{u \ge t} (r_u - g\tau_u) + v(s_{t_{max} + 1}),
 
@@ -10,7 +10,7 @@ and vice versa. Returns are noisy but unbiased, for any observations and values.
 :math:`v(s_t) - G_t` is taken over the trials of each timestep, and over all timesteps with weights
 of 1/(t + 1): transients are short, and the bias of their states is wanted.
 
-The backups have an order of preference; a later one must be clearly better:
+A later backup in the order of preference must be clearly better:
 
 - countable states: ``"model"``, if it determines the values of the starts and single steps are not
   better by three standard errors; else one step or λ-returns;
@@ -45,21 +45,15 @@ OPEN_TOLERANCE = 0.05
 # Number of groups of counts, half of them for each half of the trials.
 _N_GROUPS = 8
 
-# Smallest number of trials to hold some out.
-_FEWEST_HELD_OUT = 8
+# Smallest number of trials to hold some out, and most dense features with which λ are tried.
+_FEWEST_HELD_OUT, _MOST_COMPARED = 8, 1000
 
-# ``"auto"`` tries λ-returns for up to this many dense features.
-_MOST_COMPARED = 1000
-
-# Single steps must be better than the model by this many standard errors, which come from few
-# groups.
+# Single steps must be better than the model by this many standard errors, of few groups.
 _DEVIATIONS = 3.0
 
-# A λ-return misses the start if it does so by this many standard errors more than single steps.
-_START_DEVIATIONS = 2.0
-
-# A miss of the start matters above this share of the range of mean values over time.
-_SHARE = 0.05
+# A λ-return misses the start if it does so by this many standard errors more than single steps, and
+# by this share of the range of mean values over time.
+_START_DEVIATIONS, _SHARE = 2.0, 0.05
 
 
 @dataclass(frozen=True)
@@ -114,14 +108,10 @@ class Choice:
     def __str__(self) -> str:
         lines = [f"{backup_name(self.backup)}: {self.reason}"]
         for group in (self.tried, self.numbers):
-            for number, each in enumerate(group):
-                line = f"  {each}: held-out error {each.error:.4g}"
-                if number:
-                    line += (
-                        f", mean square {each.difference:+.2g} ± {each.standard_error:.1g} against "
-                        f"{group[0]}"
-                    )
-                lines.append(line)
+            for each in group:
+                than = f"{each.difference:+.2g} ± {each.standard_error:.1g} against {group[0]}"
+                rest = "" if each is group[0] else f", mean square {than}"
+                lines.append(f"  {each}: held-out error {each.error:.4g}{rest}")
         return "\n".join(lines)
 
 
@@ -166,35 +156,26 @@ class Held:
 
     def whole(self, anchors: IntArray, backup: Backup) -> list[Solved]:
         """Return the system of all trials; kept trials were solved together with their halves."""
-        key = anchors.tobytes(), backup
-        if key not in self._solved:
-            whole = self.subsets.those("whole")
-            self._solved[key] = whole.solve(anchors, [self.gain], backup)
-        return self._solved[key][0]
+        found = self._solved.get((anchors.tobytes(), backup))
+        return (found or self.subsets.those("whole").solve(anchors, [self.gain], backup))[0]
 
     def errors(self, anchors: IntArray, backups: Sequence[Backup]) -> list[FloatArray]:
         """Return mean square errors and errors of the start (m, 2), by groups, of each backup."""
         keys = [(anchors.tobytes(), backup) for backup in backups]
         missing = [key for key in keys if key not in self._errors]
-        halves = []
-        for key in missing:
-            solved = self.held.solve(anchors, [self.gain] * 3, key[1])
-            if self.held is self.subsets:
-                self._solved[key] = solved
-            halves.append(solved[1:])
+        found = [self.held.solve(anchors, [self.gain] * 3, backup) for _, backup in missing]
+        if self.held is self.subsets:
+            self._solved.update(zip(missing, found, strict=True))
         if missing:
-            columns = [
-                [
-                    np.stack([half[i][k].columns[:, 0] for half in halves], axis=1)
-                    for k in range(len(anchors))
-                ]
-                for i in range(2)
+            halves = [
+                [np.stack([x[i][k].columns[:, 0] for x in found], 1) for k in range(len(anchors))]
+                for i in (1, 2)
             ]
-            self._errors.update(zip(missing, self._held_out(anchors, columns), strict=True))
+            self._errors.update(zip(missing, self._held_out(anchors, *halves), strict=True))
         return [self._errors[key] for key in keys]
 
     def _held_out(
-        self, anchors: IntArray, columns: Sequence[Sequence[FloatArray]]
+        self, anchors: IntArray, first: Sequence[FloatArray], second: Sequence[FloatArray]
     ) -> list[FloatArray]:
         """Return errors (m, 2) by groups of trials, of weights (p, q) of each half and window."""
         source, T = self.held.source, self.source.t_max
@@ -202,32 +183,25 @@ class Held:
         if source.are_places:
             edge, n_groups = _N_GROUPS // 2 * source.n_states, _N_GROUPS
             groups = source.groups(_N_GROUPS)
-        weight = 1.0 / np.arange(1, T + 2)
-        weight /= weight.sum()
-        returns: Any = None
 
-        def values(rows: Any, k: int) -> FloatArray:
-            return np.concatenate((rows[:edge] @ columns[1][k], rows[edge:] @ columns[0][k]))
+        def values(rows: Any, t: int) -> FloatArray:
+            k = int(np.searchsorted(anchors, t, side="right")) - 1
+            return np.concatenate((rows[:edge] @ second[k], rows[edge:] @ first[k]))
 
         def by_group(terms: FloatArray) -> FloatArray:
             return np.asarray(terms.reshape(n_groups, -1, terms.shape[1]).sum(axis=1))
 
-        for i, layer in enumerate(source.layers(0, T + 1, groups)):
-            t = T - i
-            if returns is None:
-                returns = values(layer.following, len(anchors) - 1)
-                square = np.zeros((n_groups, returns.shape[1]))
-            here = values(layer.features, int(np.searchsorted(anchors, t, side="right")) - 1)
-            paid = layer.rewards - self.gain * layer.durations
+        returns, square, scale = np.empty(0), 0.0, (1.0 / np.arange(1, T + 2)).sum()
+        for t, layer in zip(range(T, -1, -1), source.layers(0, T + 1, groups), strict=True):
+            returns = returns if returns.size else values(layer.following, T + 1)
+            here, paid = values(layer.features, t), layer.rewards - self.gain * layer.durations
             returns = np.where(layer.goes_on[:, None], layer.ahead(returns) + paid[:, None], here)
+            share = layer.weights.reshape(n_groups, -1)
+            n = share.sum(axis=1, keepdims=True) if source.are_places else share.mean()
+            share = (share / np.where(n > 0.0, n, 1.0)).reshape(-1, 1)
             error = here - returns
-            if source.are_places:
-                share = layer.weights.reshape(n_groups, -1)
-                share = (share / np.maximum(share.sum(axis=1, keepdims=True), 1.0)).ravel()
-            else:
-                share = layer.weights / max(float(layer.weights.sum()), 1.0) * n_groups
-            square += weight[t] * by_group(share[:, None] * error**2)
-        start = by_group(share[:, None] * error)
+            square = square + by_group(share * error**2) / ((t + 1) * scale)
+        start = by_group(share * error)
         return list(np.stack((square, start), axis=2).swapaxes(0, 1))
 
 
@@ -235,33 +209,32 @@ def choose_backup(held: Held, anchors: IntArray, wanted: Backup | None = None) -
     """Choose the backup of a linked system, if none was asked for."""
     if wanted is not None:
         return Choice(wanted, "asked for")
-    source = held.source
-    steps: tuple[Backup, ...] = ("one_step", *map(LambdaReturn, DECAYS))
-    if not (source.are_places or source.is_sparse) and source.p > _MOST_COMPARED:
-        reason = f"with so many features ({source.p - 1}) no lambda-returns are tried: give "
-        return Choice("one_step", reason + "backup=LambdaReturn(decay) for one")
-    is_known = False
+    source, is_known = held.source, False
     if source.are_places:
         model = pooled_model(source, held.gain, source.main_state(int(anchors[-1])))
         is_known = bool((model.open_share[source.starts] <= OPEN_TOLERANCE).all())
+    preferred: Backup = "model" if is_known else "one_step"
+    if source.is_sparse and is_known:
+        return Choice(preferred, "it determines the values of the starts")
     if source.is_sparse:
-        if is_known:
-            return Choice("model", "it determines the values of the starts")
-        return Choice("one_step", "many sparse features are fitted by single steps")
+        return Choice(preferred, "many sparse features are fitted by single steps")
+    if not source.are_places and source.p > _MOST_COMPARED:
+        reason = f"with so many features ({source.p - 1}) no lambda-returns are tried: give "
+        return Choice(preferred, reason + "backup=LambdaReturn(decay) for one")
     if not held.is_possible:
-        preferred: Backup = "model" if is_known else "one_step"
         return Choice(preferred, "there are too few trials to hold some out")
-    asked: list[Backup] = []
+    steps: list[Backup] = ["one_step", *map(LambdaReturn, DECAYS)]
+    asked = steps
     if is_known:
-        asked = ["one_step", "model"]
-        found = held.errors(anchors, asked)
+        found = held.errors(anchors, ["one_step", "model"])
         difference, error = _difference(*found)
         if difference >= -_DEVIATIONS * error:
-            return Choice("model", "single steps do not predict better", _tried(asked, found))
+            tried = _tried(["one_step", "model"], found)
+            return Choice("model", "single steps do not predict better", tried)
+        asked = ["one_step", "model", *steps[1:]]
     found = held.errors(anchors, steps)
     able = [i for i in range(len(steps)) if not _misses_start(found[i], found[0], held.range)]
     simplest = able[_simplest([found[i] for i in able])]
-    asked = [*asked, *(backup for backup in steps if backup not in asked)]
     tried = _tried(asked, held.errors(anchors, asked))
     return Choice(steps[simplest], "the simplest within a standard error of the best", tried)
 
@@ -271,17 +244,12 @@ def choose_number(held: Held, candidates: Sequence[IntArray]) -> tuple[IntArray,
     if not held.is_possible:
         return candidates[1], choose_backup(held, candidates[1])
     choices = [choose_backup(held, anchors) for anchors in candidates]
-    found = [
-        held.errors(anchors, [choice.backup])[0]
-        for anchors, choice in zip(candidates, choices, strict=True)
-    ]
-    k = _simplest(found)
-    tried = _tried([choice.backup for choice in choices], found)
-    numbers = tuple(
-        replace(each, n_anchors=len(anchors))
-        for each, anchors in zip(tried, candidates, strict=True)
-    )
-    return candidates[k], replace(choices[k], numbers=numbers)
+    backups = [choice.backup for choice in choices]
+    each = zip(candidates, backups, strict=True)
+    found = [held.errors(anchors, [backup])[0] for anchors, backup in each]
+    k, tried = _simplest(found), _tried(backups, found)
+    numbers = (replace(x, n_anchors=len(a)) for x, a in zip(tried, candidates, strict=True))
+    return candidates[k], replace(choices[k], numbers=tuple(numbers))
 
 
 def _misses_start(errors: FloatArray, single: FloatArray, scale: float) -> bool:

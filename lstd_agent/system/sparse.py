@@ -15,15 +15,11 @@ Another unknown, the rest of the gain, and another equation, mean value 0, make 
 :math:`\sum_i α_i r_i`, :math:`α_i = n_i f_i^T u`, with :math:`1 / \sum α_i^2 / n_i` effective
 samples. Least squares solve for y minus :math:`Z u (u^T y) / (u^T Z u)`, Z = F^T D F.
 
-**Samples left out.** Other samples must determine the value after a sample. They do not if a
-feature there was never seen, or leads neither into the next window nor to the main class of the
-last one, or if no combination of samples has these features. Such samples are left out until none
-remains, and their share is reported (`LeftOut`). The value of f is determined if the open columns
-have products 0 with f.
-
-**Solving.** With one feature a sample, minimal residuals (GMRES) come first. If they do not
-converge, and for tiles, M + εI is factored as a preconditioner. The same factors serve without a
-batch of trials, so standard errors cost a few iterations a batch.
+Other samples must determine the value after a sample. They do not if a feature there was never
+seen, or leads neither into the next window nor to the main class of the last one, or if no
+combination of samples has these features. Such samples are left out until none remains, and their
+share is reported (`LeftOut`). The value of f is determined if the open columns have products 0
+with f.
 """
 
 from __future__ import annotations
@@ -42,16 +38,10 @@ from lstd_agent.features.rows import dense
 from lstd_agent.rows.sparse import SparseRows, Steps, resized
 from lstd_agent.system.gain import LEAST_SHARE, Gain
 from lstd_agent.system.linked import Solved
+from lstd_agent.system.sparse_solvers import RidgeSolver, factored
 
-# Ridges on diagonals of 1, to factor M, and to factor Z, which is symmetric.
-_RIDGE, _RIDGE_OF_Z = 1e-8, 1e-10
-
-# Residuals relative to the right-hand side: of solutions, and of a batch's changes.
-_TOLERANCE, _TOLERANCE_OF_CHANGE = 1e-11, 1e-4
-_MOST_STEPS, _CYCLE = 300, 60
-
-# Larger residuals are no solutions; without factors, above this M is factored.
-_UNSOLVED, _UNSOLVED_CHANGE, _UNFACTORED = 1e-6, 0.05, 1e-9
+# A ridge on diagonals of 1, to factor Z.
+_RIDGE_OF_Z = 1e-10
 
 # A feature is open if its product with random null vectors, relative to its size, exceeds this.
 _N_PROBES, _OPEN = 6, 1e-5
@@ -85,8 +75,7 @@ class LeftOut(NamedTuple):
         return (
             f"{self.number} of the {self.of} samples of timesteps {self.start} to {self.stop - 1} "
             "lead to observations whose features the other samples do not determine, and do not "
-            "count for values or the gain: use fewer or coarser features, or collect more "
-            "trials"
+            "count for values or the gain: use fewer or coarser features, or collect more trials"
         )
 
 
@@ -127,7 +116,7 @@ class Window:
     @cached_property
     def _gram(self) -> Any:
         """Z + εI in factors."""
-        return _factored(sparse.csc_array(self.Z), _RIDGE_OF_Z, ~self.known, 0.0)
+        return factored(sparse.csc_array(self.Z), _RIDGE_OF_Z, ~self.known, 0.0)
 
     @cached_property
     def null_of_Z(self) -> FloatArray:
@@ -138,13 +127,6 @@ class Window:
             x = _RIDGE_OF_Z * self._gram.solve(x)
         return np.asarray(x)
 
-    def samples(self, features: sparse.csr_array) -> FloatArray:
-        """Return the number of samples of features (m, d) in the range of Z: 1 / (q^T Z† q)."""
-        q = (features @ sparse.diags_array(1.0 / self.root)).toarray().T
-        x = self._gram.solve(q)
-        leverage = np.einsum("dm,dm->m", q, x) + _RIDGE_OF_Z * np.einsum("dm,dm->m", x, x)
-        return np.asarray(1.0 / np.maximum(leverage, 1e-300))
-
     @cached_property
     def mean_duration(self) -> float:
         """Mean duration of its steps; 1 where they take no time."""
@@ -152,7 +134,7 @@ class Window:
         return float(weight @ self.steps.duration / weight.sum()) or 1.0
 
     @cached_property
-    def _solver(self) -> _Solver:
+    def _solver(self) -> RidgeSolver:
         """The solver of X, with the border, and 1 in place of unknown features."""
         M: Any = self.Z - self.H + sparse.diags_array(np.where(self.known, 0.0, 1.0))
         if self.border:
@@ -161,7 +143,7 @@ class Window:
             blocks: Any = [[M, column], [row, None]]
             M = sparse.block_array(blocks)
         whole = None if self.whole is None else self.whole._solver
-        return _Solver(sparse.csc_array(M), whole, eager=whole is None and not self.one_hot)
+        return RidgeSolver(sparse.csc_array(M), whole, eager=whole is None and not self.one_hot)
 
     def _solve(self, right: FloatArray, name: str, transposed: bool = False) -> FloatArray:
         near = None if self.whole is None else self.whole._found.get(name)
@@ -237,7 +219,11 @@ class Window:
         shares = np.zeros(x.shape[0])
         for first in range(0, len(inside), size):
             rows = inside[first : first + size]
-            number = self.samples(x[rows])
+            q = (x[rows] @ sparse.diags_array(1.0 / self.root)).toarray().T
+            z = self._gram.solve(q)
+            # The number of samples of features in the range of Z is 1 / (q^T Z† q).
+            leverage = ((q + _RIDGE_OF_Z * z) * z).sum(axis=0)
+            number = 1.0 / np.maximum(leverage, 1e-300)
             shares[rows] = np.where(number >= _FEWEST, number / n, 0.0)
         return shares
 
@@ -246,124 +232,23 @@ class Window:
         from scipy.sparse.csgraph import breadth_first_order, connected_components
 
         steps, d = self.steps, len(self.known)
-        A = self.H.copy()
-        A.data = (abs(A.data) > _ROUNDING).astype(np.float64)
-        A.eliminate_zeros()
-        goal = np.zeros(d, dtype=bool)
+        A = sparse.csr_array(abs(self.H) > _ROUNDING).astype(np.float64)
         if to_main:
             m, label = connected_components(A, connection="strong")
             row, column = A.nonzero()
-            is_left = np.zeros(m, dtype=bool)
-            is_left[label[row][label[row] != label[column]]] = True
             number = np.bincount(label, abs(steps.f).T @ steps.weight, m)
-            ends = np.where(is_left, 0.0, number)
+            ends = number.copy()
+            ends[label[row][label[row] != label[column]]] = 0.0  # classes that are left
             # A class may consist of the last steps of a few trials.
-            main = ends.argmax() if ends.max() >= _SMALL_CLASS * number.max() else number.argmax()
+            main = (ends if ends.max() >= _SMALL_CLASS * number.max() else number).argmax()
             goal = label == main
         else:
+            goal = np.zeros(d, dtype=bool)
             goal[steps.f[self.exits | (np.diff(steps.g.indptr) == 0)].indices] = True
-        edges = sparse.csr_array(goal[None].astype(np.float64))
-        blocks: Any = [[A.T, None], [edges, sparse.csr_array((1, 1))]]
+        blocks: Any = [[A.T, None], [goal[None].astype(np.float64), sparse.csr_array((1, 1))]]
         graph: Any = sparse.block_array(blocks, format="csr")
-        found = np.zeros(d + 1, dtype=bool)
-        found[breadth_first_order(graph, d, directed=True, return_predecessors=False)] = True
-        return found[:d]
-
-
-def _factored(A: sparse.csc_array, ridge: float, alone: BoolArray, pivot: float) -> Any:
-    """Return factors of A with a ridge on its diagonal, 1 in place of features alone."""
-    from scipy.sparse.linalg import splu  # takes long to import
-
-    diagonal = np.zeros(A.shape[0])
-    diagonal[: len(alone)] = np.where(alone & (A.diagonal()[: len(alone)] == 0.0), 1.0, ridge)
-    shifted = sparse.csc_array(A + sparse.diags_array(diagonal))
-    mode = {"SymmetricMode": True}
-    try:
-        return splu(shifted, "MMD_AT_PLUS_A", diag_pivot_thresh=pivot, options=mode)
-    except (MemoryError, RuntimeError) as error:
-        raise EvaluationError(
-            f"the factors of {A.shape[0]} sparse features that samples share are not found "
-            f"({type(error).__name__}: {str(error) or 'out of memory'}; {A.nnz} pairs of them come "
-            "together): use fewer or coarser features, or fewer trials"
-        ) from error
-
-
-class _Solver:
-    """Solutions of M z = b by GMRES, preconditioned if necessary by factors of M + εI.
-
-    The factors of ``whole``, the solver of all trials, serve too. An ``eager`` solver starts with
-    factors.
-    """
-
-    def __init__(self, M: sparse.csc_array, whole: _Solver | None, eager: bool) -> None:
-        self.M, self._Mt, self._whole = sparse.csr_array(M), sparse.csr_array(M.T), whole
-        self._pivot = 0.0
-        self._factors: Any = None if whole is None else whole._factors
-        self._ridge = np.where(M.diagonal() == 0.0, 0.0, 1.0) * _RIDGE
-        self._tolerance, self._unsolved = _TOLERANCE, _UNSOLVED
-        if whole is not None:
-            self._tolerance, self._unsolved = _TOLERANCE_OF_CHANGE, _UNSOLVED_CHANGE
-        if eager:
-            self._factor()
-
-    def _factor(self) -> None:
-        none = np.zeros(self.M.shape[0] - 1, dtype=bool)
-        self._factors = _factored(sparse.csc_array(self.M), _RIDGE, none, self._pivot)
-
-    def solve(self, right: FloatArray, near: FloatArray | None, transposed: bool) -> FloatArray:
-        """Return z (d,), iterating from a near solution, or raise `EvaluationError`."""
-        A = self._Mt if transposed else self.M
-        start = np.zeros(len(right)) if near is None else near
-        residual = right - A @ start
-        size = float(np.linalg.norm(residual))
-        if size <= _TOLERANCE * np.linalg.norm(right):
-            return start
-        for attempt in range(3):
-            found, left = self._iterated(A, residual, transposed)
-            most = self._unsolved if self._factors is not None else min(_UNFACTORED, self._unsolved)
-            if left <= most * size:
-                return start + found
-            if attempt == 0 and self._factors is not None and self._whole is None:
-                self._pivot = 0.1
-            if attempt < 2:
-                self._factor()
-        raise EvaluationError(
-            f"the equations of {len(right)} sparse features are not solved: the residual is "
-            f"{left / size:.1e} of them. Use fewer or coarser features, or collect more trials"
-        )
-
-    def _iterated(
-        self, A: sparse.csr_array, right: FloatArray, transposed: bool
-    ) -> tuple[FloatArray, float]:
-        """Return z and the size of the residual of A z = b."""
-        from scipy.sparse.linalg import LinearOperator, gmres
-
-        factors, trans = self._factors, "T" if transposed else "N"
-        easier = None
-        if factors is not None:
-            easier = LinearOperator(A.shape, lambda x: factors.solve(np.ravel(x), trans))
-        found, left = np.zeros(len(right)), right
-        size = wanted = float(np.linalg.norm(right))
-        for _ in range(_MOST_STEPS // _CYCLE):
-            atol = 0.5 * self._tolerance * wanted
-            more, _ = gmres(A, left, rtol=0.0, atol=atol, restart=_CYCLE, maxiter=1, M=easier)
-            residual = right - A @ (found + more)
-            before, now = size, float(np.linalg.norm(residual))
-            if now < before:
-                found, left, size = found + more, residual, now
-            if size <= self._tolerance * wanted or not now < 0.1 * before:
-                break
-        return found, size
-
-    def null(self, n: int) -> FloatArray:
-        """Return random vectors (d, n) close to the null space of M."""
-        if self._factors is None:
-            return np.zeros((self.M.shape[0], 0))
-        x = np.random.default_rng(1).standard_normal((self.M.shape[0], n))
-        for _ in range(3):
-            x = self._factors.solve(self._ridge[:, None] * x)
-            x /= np.maximum(1.0, np.abs(x).max(axis=0))
-        return np.asarray(x)
+        order = breadth_first_order(graph, d, directed=True, return_predecessors=False)
+        return np.isin(np.arange(d), order)
 
 
 def _products(steps: Steps, exits: BoolArray, root: FloatArray) -> list[Any]:

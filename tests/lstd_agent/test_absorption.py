@@ -10,8 +10,8 @@ from numpy.testing import assert_allclose
 from scipy import sparse
 
 from lstd_agent.errors import EvaluationError
-from lstd_agent.system import absorption
-from lstd_agent.system.absorption import DominantSolver, elimination_work
+from lstd_agent.system import sparse_solvers
+from lstd_agent.system.sparse_solvers import DominantSolver, elimination_work
 from unichain_gym.elimination import GthFactors
 
 N_STATES = 200
@@ -37,14 +37,14 @@ def steps(n: int) -> Any:
 @pytest.fixture
 def large(monkeypatch: Any) -> None:
     """Let few states be as many as are not factored at once."""
-    monkeypatch.setattr(absorption, "_MOST_FACTORED", 10)
-    monkeypatch.setattr(absorption, "_LOCAL", 0.0)
+    monkeypatch.setattr(sparse_solvers, "_MOST_FACTORED", 10)
+    monkeypatch.setattr(sparse_solvers, "_LOCAL", 0.0)
 
 
 @pytest.mark.usefixtures("large")
 @pytest.mark.parametrize("seed", [0, 1])
 def test_iterations_agree_with_elimination_without_subtraction(seed: int, monkeypatch: Any) -> None:
-    monkeypatch.setattr(absorption, "_MOST_WORK", 0.0)  # factors are refused
+    monkeypatch.setattr(sparse_solvers, "_MOST_WORK", 0.0)  # factors are refused
     counts, exits = random_counts(N_STATES, seed), np.zeros(N_STATES)
     exits[7] = 1.0
     right = np.random.default_rng(seed).normal(size=(N_STATES, 2))
@@ -70,7 +70,7 @@ def test_parts_that_are_hardly_linked_are_eliminated_or_refused(monkeypatch: Any
     expected = GthFactors(counts.toarray(), exits).solve(right)
     system = grounded(counts, exits)
     assert_allclose(DominantSolver(system).solve(right), expected, rtol=1e-5)
-    monkeypatch.setattr(absorption, "_MOST_WORK", 0.0)
+    monkeypatch.setattr(sparse_solvers, "_MOST_WORK", 0.0)
     with pytest.raises(EvaluationError, match="equations of 200 unknowns are out of reach"):
         DominantSolver(system).solve(right)
 
@@ -83,7 +83,9 @@ def test_lines_and_planes_are_local_and_random_graphs_are_not() -> None:
     works = [elimination_work(sparse.csc_array(each)) for each in (steps(n), plane)]
     assert works[0] < 2.0 * n
     assert n < works[1] < (2.0 * n) ** 2
-    assert elimination_work(sparse.csc_array(random_counts(n, 0))) > (absorption._LOCAL * n) ** 2
+    assert (
+        elimination_work(sparse.csc_array(random_counts(n, 0))) > (sparse_solvers._LOCAL * n) ** 2
+    )
 
 
 def test_a_state_with_very_many_neighbors_does_not_fill_a_line_in() -> None:

@@ -19,7 +19,6 @@ from lstd_agent.system.linked import (
     Targets,
     solve_alone,
     solve_linked,
-    window_by_targets,
     zero_of,
 )
 from lstd_agent.system.minimizer import minimize
@@ -154,7 +153,7 @@ def test_exact_windows_of_several_steps(reference: Any) -> None:
         # A target reaches as far as m steps, or until λ to their number is rounding.
         n = case["m"] if "m" in case else 1 + int(np.log(1e-17) / np.log(case["lambda"] or 1e-17))
         source, seen = exact_rows(problem, np.tile(p, (n, 1)), CUTOFF), p > 0.0
-        found, _ = window_by_targets(source, 0, 1, problem["gain"], backup_of(case))
+        found, _ = Targets(source, backup_of(case), np.array([problem["gain"]])).alone(0, 1)
         expected = np.array(case["fitted"])
         off = fitted(source, found.weights, features)[seen] - expected[seen]
         assert np.abs(off).max() < 1e-8 * np.abs(expected).max()
@@ -168,7 +167,8 @@ def test_windows_of_several_steps_of_a_sample(reference: Any, way: str, rows: An
     assert len(cases) == 18
     for case in cases:
         start, stop = case["window"]
-        found, n = window_by_targets(source, start, stop, sample["gain"], backup_of(case))
+        targets = Targets(source, backup_of(case), np.array([sample["gain"]]))
+        found, n = targets.alone(start, stop)
         assert n == len(sample["states"]) * (stop - start)
         expected = np.array(case["fitted"])
         off = fitted(source, found.weights, features) - expected

@@ -15,6 +15,7 @@ from lstd_agent.errors import EvaluationError
 from lstd_agent.rows.layers import Layer
 from lstd_agent.rows.sparse import SparseRows
 from lstd_agent.system import sparse as path
+from lstd_agent.system.sparse_solvers import RidgeSolver
 
 sparse_gain: Any = path.sparse_gain
 
@@ -406,7 +407,7 @@ def test_values_of_tiles_are_near_simulated_ones() -> None:
 def test_a_system_without_a_solution_is_refused() -> None:
     M = sparse.csc_array(np.array([[1.0, 1.0], [1.0, 1.0]]))
     with pytest.raises(EvaluationError, match="the equations of 2 sparse features are not solved"):
-        path._Solver(M, None, eager=False).solve(np.array([1.0, -1.0]), None, False)
+        RidgeSolver(M, None, eager=False).solve(np.array([1.0, -1.0]), None, False)
 
 
 def test_a_system_reports_its_numbers_of_features_and_samples() -> None:

@@ -1,20 +1,20 @@
-r"""Systems of transition counts over many states, solved by elimination or by iteration.
+r"""Solvers of large sparse systems, by elimination or by iteration.
 
-All are A = D - N with D > 0 diagonal and N ≥ 0, and A is diagonally dominant.
-
-Elimination fills in little if transitions are local, as on lines and grids; the reverse
-Cuthill-McKee ordering shows this beforehand. For random graphs elimination would take all memory.
-But such chains mix fast, so minimal residuals (GMRES) converge at once, after sweeps of symmetric
-Gauss-Seidel, :math:`(D - L) D^{-1} (D - U)` for N = L + U.
-
-A small residual alone does not bound the error: a weak link between two parts of a chain does not
-show in it. But any z with
+**Transition counts over many states.** Systems are A = D - N with D > 0 diagonal and N ≥ 0, and A
+is diagonally dominant. Elimination fills in little if transitions are local, as on lines and grids;
+the reverse Cuthill-McKee ordering shows this beforehand. For random graphs it would take all
+memory. But such chains mix fast, so minimal residuals (GMRES) converge at once, after sweeps of
+symmetric Gauss-Seidel, :math:`(D - L) D^{-1} (D - U)` for N = L + U. A small residual alone does
+not bound the error: a weak link between two parts of a chain does not show in it. But any z with
 
 .. math:: z ≥ 0, \quad D^{-1} A z ≥ (1 - δ) 1, \; δ < 1
           \quad⟹\quad |x - A^{-1} b| ≤ \frac{z}{1 - δ} \max |D^{-1} (b - A x)|,
 
 bounds it, since the inverse of such an A is nonnegative. z is the expected number of steps until
 the states are left. A z that misses a slow part violates the inequality.
+
+**Sparse features** (`lstd_agent.system.sparse`). GMRES has no such bound. If it does not converge,
+M + εI is factored as a preconditioner. The same factors serve without a batch of trials.
 """
 
 from __future__ import annotations
@@ -25,43 +25,42 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from lstd_agent.arrays import FloatArray, IntArray
+from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import EvaluationError
 
-# Up to this many states, factors fit into memory with any fill-in.
-_MOST_FACTORED = 3_000
+# Up to this many states, factors fit into memory with any fill-in; for more, this many
+# multiplications bound their work.
+_MOST_FACTORED, _MOST_WORK = 3_000, 5e12
 
 # Transitions are local if a pivot changes at most this many times √n rows, as on planes: then
-# elimination comes first. Otherwise it follows iterations that fail, if at most this many
-# multiplications bound its work.
-_LOCAL = 5.0
-_MOST_WORK = 5e12
-
-# States of more neighbors than this times the root of their number are eliminated last.
-_HUB = 10.0
+# elimination comes first. States of more neighbors than the second number times √n come last.
+_LOCAL, _HUB = 5.0, 10.0
 
 # GMRES restarts until the residual is rounding, or a run does not halve it.
 _DIRECTIONS, _CYCLES, _RUNS, _REDUCTION = 60, 2, 8, 1e-10
 _EPSILON = float(np.finfo(np.float64).eps)
 
-# Relative accuracy of the vector of expected steps.
-_CRUDE = 0.05
-
-# Accuracy of a solution, relative to its largest entry.
-_MAX_ERROR = 1e-9
+# Relative accuracy of the vector of expected steps, and of solutions.
+_CRUDE, _MAX_ERROR = 0.05, 1e-9
 
 # Probabilities that add up to 1 within this leave nothing open.
 _ROUNDING = 1e-12
+
+# Sparse features: the ridge on a diagonal of 1, to factor M; residuals relative to the right-hand
+# side, of solutions and of a batch's changes.
+_RIDGE, _TOLERANCE, _TOLERANCE_OF_CHANGE = 1e-8, 1e-11, 1e-4
+_MOST_STEPS, _CYCLE = 300, 60
+
+# Larger residuals are no solutions; without factors, above the last M is factored.
+_UNSOLVED, _UNSOLVED_CHANGE, _UNFACTORED = 1e-6, 0.05, 1e-9
 
 
 class DominantSolver:
     """Solves a diagonally dominant system A (n, n), with row sums of at least 0."""
 
     def __init__(self, system: sparse.csc_array) -> None:
-        n = system.shape[0]
-        self.system = system
+        n, self.system, self._diagonal = system.shape[0], system, system.diagonal()
         self._iterates = n > _MOST_FACTORED and elimination_work(system) > (_LOCAL * n) ** 2
-        self._diagonal = system.diagonal()
 
     @cached_property
     def _A(self) -> sparse.csr_array:
@@ -149,11 +148,7 @@ class DominantSolver:
 
 
 def elimination_work(system: sparse.csc_array) -> float:
-    """Bound the multiplications of an elimination: Σ (rows that a pivot changes)².
-
-    The ordering is reverse Cuthill-McKee, except for hubs, whose rows change from their first
-    entry.
-    """
+    """Bound the multiplications of an elimination, with hubs last: Σ (rows a pivot changes)²."""
     from scipy.sparse.csgraph import reverse_cuthill_mckee  # takes long to import
 
     n = system.shape[0]
@@ -223,3 +218,100 @@ class SumsUntil:
             system = sparse.csc_array(sparse.diags_array(visits) - self._within)
             share[self.states] = np.clip(DominantSolver(system).solve(untold), 0.0, 1.0)
         return share
+
+
+def factored(A: sparse.csc_array, ridge: float, alone: BoolArray, pivot: float) -> Any:
+    """Return factors of A with a ridge on its diagonal, 1 in place of features alone."""
+    from scipy.sparse.linalg import splu  # takes long to import
+
+    diagonal = np.zeros(A.shape[0])
+    diagonal[: len(alone)] = np.where(alone & (A.diagonal()[: len(alone)] == 0.0), 1.0, ridge)
+    shifted = sparse.csc_array(A + sparse.diags_array(diagonal))
+    mode = {"SymmetricMode": True}
+    try:
+        return splu(shifted, "MMD_AT_PLUS_A", diag_pivot_thresh=pivot, options=mode)
+    except (MemoryError, RuntimeError) as error:
+        raise EvaluationError(
+            f"the factors of {A.shape[0]} sparse features that samples share are not found "
+            f"({type(error).__name__}: {str(error) or 'out of memory'}; {A.nnz} pairs of them come "
+            "together): use fewer or coarser features, or fewer trials"
+        ) from error
+
+
+class RidgeSolver:
+    """Solutions of M z = b by GMRES, preconditioned if necessary by factors of M + εI.
+
+    The factors of ``whole``, the solver of all trials, serve too. An ``eager`` solver starts with
+    factors.
+    """
+
+    def __init__(self, M: sparse.csc_array, whole: RidgeSolver | None, eager: bool) -> None:
+        self.M, self._Mt, self._whole = sparse.csr_array(M), sparse.csr_array(M.T), whole
+        self._pivot = 0.0
+        self._factors: Any = None if whole is None else whole._factors
+        self._tolerance, self._unsolved = _TOLERANCE, _UNSOLVED
+        if whole is not None:
+            self._tolerance, self._unsolved = _TOLERANCE_OF_CHANGE, _UNSOLVED_CHANGE
+        if eager:
+            self._factor()
+
+    def _factor(self) -> None:
+        none = np.zeros(self.M.shape[0] - 1, dtype=bool)
+        self._factors = factored(sparse.csc_array(self.M), _RIDGE, none, self._pivot)
+
+    def solve(self, right: FloatArray, near: FloatArray | None, transposed: bool) -> FloatArray:
+        """Return z (d,), iterating from a near solution, or raise `EvaluationError`."""
+        A = self._Mt if transposed else self.M
+        start = np.zeros(len(right)) if near is None else near
+        residual = right - A @ start
+        size = float(np.linalg.norm(residual))
+        if size <= _TOLERANCE * np.linalg.norm(right):
+            return start
+        for attempt in range(3):
+            found, left = self._iterated(A, residual, transposed)
+            most = self._unsolved if self._factors is not None else min(_UNFACTORED, self._unsolved)
+            if left <= most * size:
+                return start + found
+            if attempt == 0 and self._factors is not None and self._whole is None:
+                self._pivot = 0.1
+            if attempt < 2:
+                self._factor()
+        raise EvaluationError(
+            f"the equations of {len(right)} sparse features are not solved: the residual is "
+            f"{left / size:.1e} of them. Use fewer or coarser features, or collect more trials"
+        )
+
+    def _iterated(
+        self, A: sparse.csr_array, right: FloatArray, transposed: bool
+    ) -> tuple[FloatArray, float]:
+        """Return z and the size of the residual of A z = b."""
+        from scipy.sparse.linalg import LinearOperator, gmres
+
+        factors, easier = self._factors, None
+        if factors is not None:
+            trans = "T" if transposed else "N"
+            easier = LinearOperator(A.shape, lambda x: factors.solve(np.ravel(x), trans))
+        found, left = np.zeros(len(right)), right
+        size = float(np.linalg.norm(right))
+        enough = self._tolerance * size
+        how: Any = {"rtol": 0.0, "atol": 0.5 * enough, "restart": _CYCLE, "maxiter": 1, "M": easier}
+        for _ in range(_MOST_STEPS // _CYCLE):
+            more, _ = gmres(A, left, **how)
+            residual = right - A @ (found + more)
+            before, now = size, float(np.linalg.norm(residual))
+            if now < before:
+                found, left, size = found + more, residual, now
+            if size <= enough or not now < 0.1 * before:
+                break
+        return found, size
+
+    def null(self, n: int) -> FloatArray:
+        """Return random vectors (d, n) close to the null space of M."""
+        if self._factors is None:
+            return np.zeros((self.M.shape[0], 0))
+        ridge = np.where(self.M.diagonal() == 0.0, 0.0, _RIDGE)[:, None]
+        x = np.random.default_rng(1).standard_normal((self.M.shape[0], n))
+        for _ in range(3):
+            x = self._factors.solve(ridge * x)
+            x /= np.maximum(1.0, np.abs(x).max(axis=0))
+        return np.asarray(x)
