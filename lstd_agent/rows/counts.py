@@ -23,11 +23,9 @@ from lstd_agent.rows.layers import Coordinates, Layer, Samples
 from lstd_agent.trials.counts import TransitionCounts
 from lstd_agent.trials.kept import KeptTrials
 
-# Smallest number, and largest density, of features that are many and sparse.
-FEWEST_SPARSE, LARGEST_DENSITY = 500, 0.02
-
-# Number of transition entries that are held at a time.
-_CHUNK = 2**22
+# Smallest number, and largest density, of features that are many and sparse; and the number of
+# transition entries that are held at a time.
+FEWEST_SPARSE, LARGEST_DENSITY, _CHUNK = 500, 0.02, 2**22
 
 
 class CountRows(Samples):

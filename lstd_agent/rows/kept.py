@@ -28,11 +28,9 @@ N_CANDIDATES = 200
 # About so many observations are processed at a time.
 _CHUNK = 8192
 
-# At least this many features are reduced to coordinates, if these are far fewer.
-_MANY, _LARGEST_SHARE = 500, 0.7
-
-# Smaller singular values, relative to the largest, are then rounding.
-_ROUNDING = 1e-7
+# At least this many features are reduced to coordinates, if these are far fewer: smaller singular
+# values, relative to the largest, are then rounding.
+_MANY, _LARGEST_SHARE, _ROUNDING = 500, 0.7, 1e-7
 
 
 class TrialRows(Samples):
