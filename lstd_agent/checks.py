@@ -1,8 +1,8 @@
 r"""Checks of trials and of the values fitted to them, in units of earned rewards.
 
 No check is scaled by predicted values, so that a wild fit cannot silence its own alarm. The unit E
-(`earned_range`) is the range of cumulative mean rewards above the last quarter's mean reward. Most
-tests ask whether u, one number a trial, has mean 0, by
+is the largest range, over groups of starts, of cumulative mean rewards above the last quarter's.
+Most tests ask whether u, one number a trial, has mean 0, by
 
 .. math:: S(u) = \sum_i u_i \Big/ \sqrt{\sum_i u_i^2} .
 
@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from lstd_agent.arrays import FloatArray, IntArray
+from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 
 # Probability of a false alarm by one of the five checks, with all its tests.
 LEVEL = 0.03 / 5
@@ -44,8 +44,9 @@ _LASTING, _OWN, _FEW_ROWS = 0.5, 0.05, 50
 # Misfits matter beyond this share of E, and the standard deviation of groups' misfits.
 _MISFIT, _SPREAD = 0.05, 0.1
 
-# Smallest correlation of surprises that matters; fewest effective trials of a standard error.
-_ALIKE, _EVENTS = 0.05, 10.0
+# Smallest correlation of surprises that matters, and into how many classes values are put; fewest
+# effective trials of a standard error.
+_ALIKE, _CLASSES, _EVENTS = 0.05, 32, 10.0
 
 # Up to this many distinct starts are a group each; more are put into about so many groups.
 _FEW_STARTS, _GROUPS = 40, 16
@@ -54,19 +55,20 @@ _TINY = 1e-300
 _ROUNDING = 1e-9
 
 
+def in_a_line(observation: Any) -> str:
+    """Return an observation in a line, shortened if it is large."""
+    if isinstance(observation, np.ndarray):
+        return np.array2string(observation, max_line_width=10**4, threshold=8, edgeitems=2)
+    return str(observation)
+
+
 @dataclass(frozen=True)
 class TailCheck:
     """Whether the rewards and the states of the last timesteps have settled.
 
-    Attributes
-    ----------
-    missing, missing_error, unit : float
-        Reward above the gain after the last timestep, its standard error, and E: by how much the
-        start changes the total reward.
-    rewards_settled, states_settled, known : bool
-        ``known``: whether the trials show if rewards have settled.
-    moving : float
-        Further movement of states, in standard deviations; 0 if none is seen.
+    ``missing``: reward above the gain after the last timestep; ``unit``: E, by how much the start
+    changes the total reward; ``known``: whether trials show if rewards have settled; ``moving``:
+    further movement of states, in standard deviations.
     """
 
     missing: float
@@ -85,18 +87,11 @@ class TailCheck:
 
 @dataclass(frozen=True)
 class Misfit:
-    """A group of starts whose mean value contradicts the rewards of its trials.
+    """A group of starts (0: all trials) whose mean value contradicts the rewards of its trials.
 
-    Attributes
-    ----------
-    group : int
-        Its number; 0 is all trials.
-    predicted, direct, error : float
-        Mean value by the fit, by rewards above the gain, and the standard error of the difference.
-    horizon, closed : int, bool
-        Number of timesteps of rewards; whether ``direct`` includes the fitted value after them.
-    start, n_starts : Any, int
-        One of the starts (None for all trials), and the number of different starts.
+    ``predicted``: mean value by the fit; ``direct``: by rewards above the gain of ``horizon``
+    timesteps and, if ``closed``, by the fitted value after them; ``error``: the standard error of
+    the difference; ``start``: one of ``n_starts`` different starts (None for all trials).
     """
 
     group: int
@@ -119,13 +114,6 @@ class Misfit:
             f"of the next {self.horizon} timesteps{' and the value there' if self.closed else ''} "
             f"(difference {self.predicted - self.direct:.3g}, standard error {self.error:.2g})"
         )
-
-
-def in_a_line(observation: Any) -> str:
-    """Return an observation in a line, shortened if it is large."""
-    if isinstance(observation, np.ndarray):
-        return np.array2string(observation, max_line_width=10**4, threshold=8, edgeitems=2)
-    return str(observation)
 
 
 def critical(n_tests: float) -> float:
@@ -183,12 +171,6 @@ def start_groups(starts: Any) -> list[IntArray]:
     return groups
 
 
-def earned_range(R: FloatArray, groups: Sequence[IntArray]) -> float:
-    """Return E: the largest range of sums of a group's mean rewards above the last quarter's."""
-    last = float(mean_of(R[:, -max(1, R.shape[1] // 4) :], axis=(0, 1)))
-    return max(float(np.ptp(np.append(0, np.cumsum(mean_of(R[k]) - last)))) for k in groups)
-
-
 def still_missing(R: FloatArray, length: int, least: float = 0.0) -> tuple[float, float, float]:
     """Return the reward after the last timestep, its error, and P(its size > ``least``).
 
@@ -235,7 +217,9 @@ def check_tail(
     L, trials move along a direction of the features of some block (M, T, d).
     """
     groups = [*groups[:1], *(group for group in groups[1:] if len(group) >= MIN_TRIALS)]
-    T, h, E = R.shape[1], R.shape[1] // 2, earned_range(R, groups)
+    T, h = R.shape[1], R.shape[1] // 2
+    last = float(mean_of(R[:, -max(1, T // 4) :], axis=(0, 1)))
+    E = max(float(np.ptp(np.append(0, np.cumsum(mean_of(R[k]) - last)))) for k in groups)
     few, most = max(1, -(-(T - h) // 4)), max(1, (T - h) // 2)
     every = np.arange(max(few, most - 48), most + 1)
     lengths = np.unique(np.append(every, np.linspace(few, most, 16).astype(int)))
@@ -330,24 +314,25 @@ def check_own_means(R: FloatArray, unit: float, total: float = 1.0) -> float:
     return float(sd)
 
 
-def surprises(R: FloatArray, values: FloatArray, gain: float) -> FloatArray:
-    """Return r_t - g + v(s_{t+1}) - v(s_t), which has mean 0 if values are right."""
-    return R - gain + values[:, 1:] - values[:, :-1]
-
-
-def check_hidden(delta: FloatArray, unit: float) -> float:
+def check_hidden(delta: FloatArray, values: FloatArray, unit: float) -> float:
     """Return the correlation of surprises in adjacent timesteps; 0 where it does not matter.
 
-    If observations are Markov states and values are right, a surprise has mean 0 given the past. A
-    lasting hidden state makes adjacent surprises correlated.
+    If observations are Markov states and values are right, a surprise, r_t - g + v(s_{t+1}) -
+    v(s_t), has mean 0 given the past. A lasting hidden state makes adjacent ones correlated. So do
+    wrong values of observed states: the mean surprise where values are alike is taken off.
     """
-    delta = np.where(np.isfinite(delta), delta - mean_of(delta), 0.0)
+    seen = np.isfinite(delta)
+    x, order = delta[seen], np.argsort(values[:, :-1][seen], kind="stable")
+    for alike in np.array_split(order, min(_CLASSES, len(order))):
+        x[alike] -= x[alike].mean()
+    delta = np.zeros(delta.shape)
+    delta[seen] = x
     one, other = delta[:, :-1], delta[:, 1:]
     u, square = (one * other).sum(axis=1), float((one**2 + other**2).sum()) / 2
-    alike = float(u.sum()) / max(square, _TINY)
+    correlation = float(u.sum()) / max(square, _TINY)
     amount = np.sqrt(max(0.0, 2.0 * float(u.mean())))
     surely = float(self_normalized(u)) > critical(0.5) and not few_events(u)
-    return alike if surely and alike > _ALIKE and amount > _SPREAD * unit else 0.0
+    return correlation if surely and correlation > _ALIKE and amount > _SPREAD * unit else 0.0
 
 
 def check_starts(
@@ -356,10 +341,8 @@ def check_starts(
     delta: FloatArray,
     gain: float,
     groups: Sequence[IntArray],
-    *,
     unit: float,
-    settled: bool = True,
-    gain_error: float = np.nan,
+    settled: bool,
     gain_is_given: bool = False,
 ) -> tuple[list[Misfit], bool]:
     """Compare the values of starts with the rewards of their trials.
@@ -377,14 +360,17 @@ def check_starts(
     from scipy.special import stdtrit  # takes long to import
 
     T, taken = R.shape[1], np.isfinite(delta)
-    whole = taken.all(axis=1)
-    C, n = partial_sums(np.where(taken, delta, 0.0)), partial_sums(taken.astype(np.float64))
-    earned, rare = partial_sums(R)[whole], few_events(np.nansum(R - mean_of(R), axis=1))
+    whole: BoolArray = np.asarray(taken.all(axis=1))
+    rare = few_events(np.nansum(R - mean_of(R), axis=1))
+    C, n, paid = (partial_sums(np.where(taken, x, 0.0)) for x in (delta, 1.0, R))
     tests = [(H, True) for H in sorted({max(1, T // 8), max(1, T // 4), max(1, T // 2), T})]
     tests += [(T, False)] * settled
     share = LEVEL / 3 / len(tests)
     n_groups = max(1, sum(len(group) >= MIN_TRIALS for group in groups[1:]))
     least = max(_MISFIT * unit, _ROUNDING * T * float(np.nanmax(np.abs(R), initial=0.0)))
+    # Weights of rewards alone: 1 up to the tail, and down to 0 along two parabolas there.
+    x = np.clip((np.arange(T) + 0.5 - T // 2) / (T - T // 2), 0.0, 1.0)
+    fade = np.where(x < 0.5, 1.0 - 2.0 * x**2, 2.0 * (1.0 - x) ** 2)
     found: dict[int, Misfit] = {}
     unknown, between = False, None
 
@@ -395,7 +381,7 @@ def check_starts(
     for H, closed in tests:
         u, steps, ok = C[:, H], n[:, H], n[:, H] > 0
         if not closed:
-            u, ok = np.where(whole, (R - gain) @ _fade(T) - values[:, 0], 0.0), whole
+            ok, u = whole, np.where(whole, (R - gain) @ fade - values[:, 0], 0.0)
         rate = steps / max(float(steps[ok].sum()), 1.0)
         u0 = np.where(ok, u - rate * u[ok].sum(), 0.0)
         kept = [(i, group[ok[group]]) for i, group in enumerate(groups)]
@@ -406,37 +392,26 @@ def check_starts(
         for (i, group), error in zip(kept, errors, strict=True):
             if len(group) < MIN_TRIALS or (i == 0 and not closed):
                 continue
-            mean, noises = float(u0[group].mean()), [u0[group]]
+            x, noises = u0[group], [u0[group]]
             if i == 0:
-                mean = float(u[group].mean())
-                if whole.sum() >= MIN_TRIALS:
-                    rates = [(earned[:, T] - earned[:, b]) / (T - b) for b in (0, T // 2)]
-                    steps_off = T if gain_is_given else H
-                    noises = [u[whole] - steps_off * (x - x.mean()) for x in rates]
-                    error = max(float(np.sqrt((w**2).sum())) / len(w) for w in noises)
-                else:
-                    error = float(np.hypot(error, steps.mean() * np.nan_to_num(gain_error)))
+                x, off, noises = u[group], float(n[group, T if gain_is_given else H].mean()), []
+                for b in (0, T // 2):  # the gain is a mean of rewards from here on
+                    r, m = (z[group, T] - z[group, b] for z in (paid, n))
+                    noises.append(x - off * (r - m * (r.sum() / m.sum())) / m.mean())
+                error = max(float(np.linalg.norm(w)) / len(w) for w in noises)
             p = share / 2 / (n_groups if i else 1)
             z, room = -float(stdtrit(len(group) - 1, p)), 0.0
             if rare or any(few_events(w) for w in noises):
-                # A Poisson count of this mean is 0 with probability p.
-                largest = max(float(np.abs(w).max()) for w in noises)
-                room = -np.log(p) * largest / len(group)
-                unknown |= largest / len(group) > least
-            if abs(mean) > max(z * error, least) + room:
+                # A Poisson count of -log(p) is 0 with probability p: so many events may be lacking.
+                largest = max(float(np.abs(w).max()) for w in noises) / len(group)
+                room, unknown = -np.log(p) * largest, unknown or largest > least
+            if abs(x.mean()) > max(z * error, least) + room:
                 # Longer horizons overwrite shorter ones: they depend less on fitted values.
-                found[i] = misfit(i, mean, error)
+                found[i] = misfit(i, float(x.mean()), error)
     if between:
         found.setdefault(between.group, between)
-
     sureness = {k: abs(m.direct - m.predicted) / max(m.error, _TINY) for k, m in found.items()}
     return [found[k] for k in sorted(found, key=lambda k: -sureness[k])], unknown
-
-
-def _fade(T: int) -> FloatArray:
-    """Return weights (T,): 1 up to the tail, and down to 0 along two parabolas there."""
-    x = np.clip((np.arange(T) + 0.5 - T // 2) / (T - T // 2), 0.0, 1.0)
-    return np.where(x < 0.5, 1.0 - 2.0 * x**2, 2.0 * (1.0 - x) ** 2)
 
 
 def _between(

@@ -5,7 +5,6 @@ A warning says what is wrong, in numbers, what to do, and which number to use in
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,7 +99,7 @@ class Diagnostics:
     misfits: list[Misfit]
     error_unknown: bool
     tail: TailCheck
-    tail_rewards: tuple[float, float]
+    tail_rewards: tuple[float, ...]
     n_checked: int
     stop: int
     own_means: float
@@ -134,9 +133,7 @@ class Diagnostics:
     @property
     def warnings(self) -> list[str]:
         """Problems, each with a remedy; empty if none is known."""
-        return [*self._of_tail(), *self._of_gain(), *self.others, *self._of_start()]
-
-    def _of_tail(self) -> Iterator[str]:
+        found: list[str] = []
         tail, stop, half = self.tail, self.stop, self.stop // 2
         first, second = self.tail_rewards
         span = f"timesteps {half} to {stop - 1}"
@@ -145,36 +142,36 @@ class Diagnostics:
             f"(so far the start changes the total reward by {tail.unit:.3g})"
         )
         if stop < 4:
-            yield (
+            found.append(
                 f"the tail, {span}, is too short to show whether it has settled: collect with a "
                 "larger t_max"
             )
         elif not tail.rewards_settled:
-            yield (
+            found.append(
                 f"the tail has not settled: the mean reward of timesteps {half} to "
                 f"{(half + stop) // 2 - 1} is {first:.6g}, of later timesteps {second:.6g}, and "
                 f"the gain is {self.gain:.6g}; {missing}: collect with a larger t_max"
             )
         elif not tail.states_settled:
-            yield (
+            found.append(
                 f"the tail has not settled: observations still move in {span}, and have "
                 f"{tail.moving:.2g} standard deviations or more to go: collect with a larger "
                 "t_max; if time itself is among the observations, leave it out"
             )
         elif not tail.known:
             text = "" if self.n_checked >= FEWEST_TRIALS else f" of {self.n_checked} trials"
-            yield (
+            found.append(
                 f"it is not known whether the tail{text} has settled: {missing}: collect more "
                 "trials, or with a larger t_max"
             )
         if self.own_means and tail.settled:
-            yield (
+            found.append(
                 f"trials keep mean rewards of their own, {self.own_means:.2g} (one standard "
                 f"deviation) off {self.gain:.4g}, so there is no single gain: evaluate each kind "
                 "of trials by itself or, if trials only mix slowly, collect with a larger t_max"
             )
         elif self.hidden and tail.settled and not self.misfits:
-            yield (
+            found.append(
                 "a lasting state is hidden: rewards beyond the values are correlated in adjacent "
                 f"timesteps ({self.hidden:.2g}): use {_DISTINGUISH}"
             )
@@ -182,59 +179,55 @@ class Diagnostics:
         middle = int(self.trials_at[(t_max + 1) // 2])
         if last < min(FEW_SAMPLES, n) or middle < _FEW_IN_TAIL * n:
             enough = np.flatnonzero(self.trials_at >= n / 2)[-1]
-            yield (
+            found.append(
                 f"{last} of {n} trials have the last timestep, {t_max}, and {middle} have timestep "
                 f"{(t_max + 1) // 2}, where the tail begins, so that few trials determine the gain "
                 f"and later values: log longer trials, or choose t_max={enough}, which half reach"
             )
         if self.ends > _ENDS:
-            yield (
+            found.append(
                 f"{self.ends:.0%} of the trials that end early end in states from which hardly any "
                 "trial goes on, so gain and values describe the other trials only: log trials "
                 "beyond these states"
             )
-
-    def _of_gain(self) -> Iterator[str]:
         if self.gain_rows == "mean":
             share = self.gain_share
             said = "" if np.isnan(share) else f" (effective share of the samples {share:.2g})"
-            yield (
+            found.append(
                 f"the tail does not determine the gain{said}: {self.gain:.6g} is its mean reward, "
                 f"and an error of it changes a start's value by up to {self.stop} times as much: "
                 "collect with a larger t_max, use fewer features, leave time out of the "
                 "observations, or give gain="
             )
-
-    def _of_start(self) -> Iterator[str]:
-        if self.features.warning:
-            yield self.features.warning
+        found += [*self.others, *([self.features.warning] if self.features.warning else [])]
         unknown = ~self.start_determined & ~self.start_tolerable
         if unknown.any():
-            yield (
+            found.append(
                 f"the samples do not determine the values of starts {self._named(unknown)}: "
                 "collect more trials, give anchors= a wider first neighborhood, or use features "
                 "that distinguish these states"
             )
         few = self.start_determined & (self.start_samples < FEW_SAMPLES)
         if few.any():
-            yield (
+            found.append(
                 f"starts {self._named(few)} have fewer than {FEW_SAMPLES} samples "
                 f"(at least {self.start_samples[few].min():.3g}): collect more trials"
             )
         if self.misfits:
             shown, more = map(str, self.misfits[:_N_MISFITS]), len(self.misfits) - _N_MISFITS
             instead = 'for a difference of starts use compare(a, b, by="returns"); for values '
-            yield (
+            found.append(
                 f"{'; '.join(shown)}{f'; and {more} more' if more > 0 else ''}: "
                 f"{instead if self.prefers_returns else ''}use {_DISTINGUISH}, more neighborhoods "
                 "(n_anchors) or, where the standard error is large, more trials"
             )
         if self.start_noise:
-            yield (
+            found.append(
                 f"the mean value of the start, {self.start_value:.6g}, has a standard error of "
                 f"{self.start_error:.2g}, and by rewards the start changes the total reward by "
                 f"{self.tail.unit:.3g} only: collect more trials, or use fewer features"
             )
+        return found
 
     def _named(self, chosen: BoolArray) -> str:
         places = np.flatnonzero(chosen)

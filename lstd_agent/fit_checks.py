@@ -20,16 +20,11 @@ from lstd_agent.trials.counts import TransitionCounts
 from lstd_agent.trials.encoding import Encoding
 from lstd_agent.trials.kept import NO_TIME, KeptTrials
 
-# Fewer transitions do not show that a class of states is never left.
-_ENOUGH_TRANSITIONS = 100
+# Fewer transitions do not show that a class of states is never left. If a larger share of samples
+# is left out, the others may be biased.
+_ENOUGH_TRANSITIONS, _MOST_LEFT_OUT = 100, 0.1
 
-# If a larger share of samples is left out, the others may be biased.
-_MOST_LEFT_OUT = 0.1
-
-# Number of trials that are drawn from counts without trials.
-_N_DRAWN = 2000
-
-# An error of the start's value is too large if it is a larger share of E.
+# The share of E beyond which an error of the start's value is too large.
 _LARGEST_ERROR = 0.25
 
 # An undetermined value needs no warning if returns confirm it with an error below this share of E,
@@ -39,18 +34,16 @@ _VOUCHED, _AT_EDGE, _REACH = 0.05, 0.1, 0.5
 # So many trials within so many standard deviations stand for an unseen start.
 _ENOUGH_NEAR, _NEAR = 10, 0.25
 
-# Largest numbers of trials, rewards, feature values and feature columns that are checked.
-_MOST_TRIALS, _MOST_REWARDS = 4000, 2_000_000
-_MOST_NUMBERS, _MOST_COLUMNS = 15_000_000, 20
-
-# Values and features of so many observations are computed at a time.
-_CHUNK = 16384
+# Largest numbers of trials, drawn trials, rewards, feature values and columns that are checked, and
+# of observations whose features are computed at a time.
+_MOST_TRIALS, _N_DRAWN, _MOST_REWARDS = 4000, 2000, 2_000_000
+_MOST_NUMBERS, _MOST_COLUMNS, _CHUNK = 15_000_000, 20, 16384
 
 
 def check_single_class(source: Any, encoding: Encoding) -> None:
     """Raise if trials end in several recurrent classes, which have no common gain."""
     classes = [
-        found for found in source.recurrent_classes if found.n_transitions >= _ENOUGH_TRANSITIONS
+        each for each in source.recurrent_classes if each.n_transitions >= _ENOUGH_TRANSITIONS
     ]
     if len(classes) < 2:
         return
@@ -67,7 +60,7 @@ def check_single_class(source: Any, encoding: Encoding) -> None:
 
 
 def check_own_trials(source: Any) -> None:
-    """Raise if all transitions of a timestep are exploratory."""
+    """Raise if all transitions of a timestep are exploratory, or no step of the tail takes time."""
     n_at = source.trials_at
     missing = np.flatnonzero(n_at == 0)
     if missing.size and (np.diff(n_at) > 0).any():
@@ -76,65 +69,34 @@ def check_own_trials(source: Any) -> None:
             "transition there: explore less, or add trials without exploration. Action values "
             "of counted observations need no fit"
         )
-    T = len(n_at)
-    if T and not source.mean_durations[T // 2 :].any():
+    if len(n_at) and not source.mean_durations[len(n_at) // 2 :].any():
         raise InvalidInputError(NO_TIME)
 
 
 def _mean_duration(source: Any) -> float:
     """Return the mean duration of a step in the tail, the second half of all timesteps."""
     tail = slice(len(source.trials_at) // 2, None)
-    n = source.trials_at[tail]
-    return float(source.mean_durations[tail] @ n / n.sum())
+    return float(np.average(source.mean_durations[tail], weights=source.trials_at[tail]))
 
 
 def diagnose_fit(fit: Fit) -> Diagnostics:
     """Return the checks of the fit; ``print`` them."""
-    source, system, states = fit.source, fit.system, fit.source.starts
-    neighborhood = system.neighborhood_at(np.zeros(len(states), dtype=np.int64))
-    has_errors = fit.n_batches > 1 and not source.is_sparse
-    left_out = fit.fitted.left_out
+    source, system, encoding, starts = fit.source, fit.system, fit.encoding, fit.source.starts
     trials, drawn = _trials_of(fit)
-    facts = {
-        "gain": system.gain,
-        "gain_error": fit.jackknife.gain_error if has_errors else np.nan,
-        "gain_share": fit.fitted.gain.share,
-        "gain_rows": fit.fitted.gain.rows,
-        "mean_duration": _mean_duration(source),
-        "starts": [fit.encoding.decode(state) for state in states],
-        "start_samples": of_each(fit.samples_of(states), neighborhood),
-        "start_determined": fit.states_determined(states, neighborhood),
-        "start_error": fit.jackknife.start_value_error if has_errors else np.nan,
-        "drawn": drawn,
-        "n_trials": source.n_trials,
-        "trials_at": source.trials_at,
-        "n_recurrent_classes": len(source.recurrent_classes) or None,
-        "rank": system.rank,
-        "condition": system.condition,
-        "choice": fit.choice,
-        "features": _feature_sizes(fit),
-        "others": (str(left_out),) if left_out and left_out.share > _MOST_LEFT_OUT else (),
-    }
-    return Diagnostics(**facts, **_checked(fit, trials, facts))
-
-
-def _checked(fit: Fit, trials: KeptTrials, facts: dict[str, Any]) -> dict[str, Any]:
-    """Return the results of the checks, by the names of `Diagnostics`."""
-    encoding, time = fit.encoding, facts["mean_duration"]
     few = max(-(-trials.n_trials // _MOST_TRIALS), -(-trials.rewards.size // _MOST_REWARDS))
-    trials = trials.take(slice(None, None, few))
+    trials, time = trials.take(slice(None, None, few)), _mean_duration(source)
     (N, T), lengths = trials.rewards.shape, trials.all_lengths
     T = max(1, int(np.sort(lengths)[-min(checks.MIN_TRIALS, N)]))  # later, trials are too few
     states, first = trials.observations[:, : T + 1], trials.observations[:, 0]
     here = np.arange(T + 1) <= lengths[:, None]
-    terminal = -1 if fit.source.terminal is None else fit.source.terminal
+    terminal = -1 if source.terminal is None else source.terminal
     living = np.isfinite(states).all(axis=2) if states.ndim == 3 else states != terminal
     R = np.where(here[:, 1:], trials.rewards[:, :T], np.nan)
     v = np.where(here, 0.0, np.nan)
     trial, t = np.nonzero(here & living)
     for k in np.array_split(np.arange(len(t)), 1 + len(t) // _CHUNK):
         rows = encoding.rows(states[trial[k], t[k]])
-        v[trial[k], t[k]] = fit.system.values(rows, fit.system.neighborhood_at(t[k]))
+        v[trial[k], t[k]] = system.values(rows, system.neighborhood_at(t[k]))
     skipped = ~living[:, :T]
     if trials.explored is not None:
         skipped |= trials.explored[:, :T]
@@ -144,47 +106,66 @@ def _checked(fit: Fit, trials: KeptTrials, facts: dict[str, Any]) -> dict[str, A
     blocks[1] = np.concatenate([blocks[1], np.nan_to_num(v[some, :, None])], axis=2)
     for block in blocks:
         block[~here[some]] = np.nan
-    groups, gain = checks.start_groups(first), facts["gain"] * time
+    groups, gain = checks.start_groups(first), system.gain * time
     tail = checks.check_tail(R, [block[:, :T] for block in blocks], groups)
-    delta = np.where(skipped, np.nan, checks.surprises(R, v, gain))
+    delta = np.where(skipped, np.nan, R - gain + v[:, 1:] - v[:, :-1])
     found, unknown = checks.check_starts(
-        *(R, v, delta, gain, groups),
-        unit=tail.unit,
-        settled=tail.settled and not skipped.any(),
-        gain_error=facts["gain_error"] * time,
-        gain_is_given=facts["gain_rows"] == "given",
+        *(R, v, delta, gain, groups, tail.unit, tail.settled and not skipped.any()),
+        gain_is_given=fit.fitted.gain.rows == "given",
     )
     rows, n_in_row = R, 1.0
-    if facts["drawn"] and (batches := _means_of_batches(fit)) is not None:
-        rows, n_in_row = batches[:, :T], facts["n_trials"] / len(batches)
+    if drawn and (batches := _means_of_batches(fit)) is not None:
+        rows, n_in_row = batches[:, :T], source.n_trials / len(batches)
     middle, value, u = (T // 2 + T + 1) // 2, float(np.nanmean(v[:, 0])), np.nansum(delta, axis=1)
     end = v[np.arange(N), np.minimum(lengths, T)]  # may be as undetermined as the start's value
-    earned = np.nansum(R, axis=1)
+    earned, halves = np.nansum(R, axis=1), (R[:, T // 2 : middle], R[:, middle:])
     noise = max(_LARGEST_ERROR * max(tail.unit, earned.std()), 1e-9 * np.abs(earned).max())
-    tolerable = _tolerable(fit.source.starts, facts["start_determined"], first, u - end, tail.unit)
-    halves = R[:, T // 2 : middle], R[:, middle:]
-    return {
-        "tail": tail,
-        "tail_rewards": tuple(float(checks.mean_of(x, (0, 1))) / time for x in halves),
-        "n_checked": N,
-        "stop": T,
-        "hidden": checks.check_hidden(delta, tail.unit),
-        "own_means": checks.check_own_means(rows, tail.unit, n_in_row) / time,
-        "start_tolerable": tolerable,
-        "start_value": value,
-        "start_rewards": value + float(u.mean()),
-        "start_noise": bool(facts["start_error"] > noise),
-        "misfits": _misfits(found, groups, first, encoding.decode),
-        "error_unknown": unknown,
-        "ends": ends,
-    }
+    neighborhood = system.neighborhood_at(np.zeros(len(starts), dtype=np.int64))
+    determined = fit.states_determined(starts, neighborhood)
+    left_out = fit.fitted.left_out
+    errors = np.nan, np.nan
+    if fit.n_batches > 1 and not source.is_sparse:
+        errors = fit.jackknife.gain_error, fit.jackknife.start_value_error
+    return Diagnostics(
+        gain=system.gain,
+        gain_error=errors[0],
+        gain_share=fit.fitted.gain.share,
+        gain_rows=fit.fitted.gain.rows,
+        mean_duration=time,
+        starts=[encoding.decode(state) for state in starts],
+        start_samples=of_each(fit.samples_of(starts), neighborhood),
+        start_determined=determined,
+        start_tolerable=_tolerable(starts, determined, first, u - end, tail.unit),
+        start_value=value,
+        start_rewards=value + float(u.mean()),
+        start_error=errors[1],
+        start_noise=bool(errors[1] > noise),
+        misfits=_misfits(found, groups, first, encoding.decode),
+        error_unknown=unknown,
+        tail=tail,
+        tail_rewards=tuple(float(checks.mean_of(x, (0, 1))) / time for x in halves),
+        n_checked=N,
+        stop=T,
+        own_means=checks.check_own_means(rows, tail.unit, n_in_row) / time,
+        hidden=checks.check_hidden(delta, v, tail.unit),
+        ends=ends,
+        drawn=drawn,
+        n_trials=source.n_trials,
+        trials_at=source.trials_at,
+        n_recurrent_classes=len(source.recurrent_classes) or None,
+        rank=system.rank,
+        condition=system.condition,
+        choice=fit.choice,
+        features=_feature_sizes(fit),
+        others=(str(left_out),) if left_out and left_out.share > _MOST_LEFT_OUT else (),
+    )
 
 
 def _watched(states: Any, here: BoolArray, features: Callable[[Any], Any]) -> list[FloatArray]:
     """Return blocks (M, T + 1, d) that may show movement of states; 0 where a trial is over.
 
-    Raw observations; and indicators of counted states, or of classes of them by when they are seen
-    in the first half of the trial; of vectors squares, and an evenly spaced choice of features.
+    Raw observations; and of vectors squares and some features, of counted states an indicator each,
+    or of classes by when they are seen in the first half of the trial.
     """
     x = states[here].reshape(int(here.sum()), -1)
     raw = x[:, :: -(-x.shape[1] // _MOST_COLUMNS)].astype(np.float64)
@@ -236,7 +217,7 @@ def _tolerable(
 def _misfits(
     found: list[checks.Misfit], groups: list[IntArray], first: Any, decode: Callable[[Any], Any]
 ) -> list[checks.Misfit]:
-    """Return misfits of groups, without groups that contain a smaller misfit."""
+    """Return misfits with their starts, without groups that contain a smaller misfit."""
     misfits = []
     for each in found:
         group, others = groups[each.group], [groups[other.group] for other in found]
@@ -252,37 +233,32 @@ def _misfits(
 
 def compare_returns(fit: Fit, a: Any, b: Any) -> Comparison:
     """Return the mean return from a minus the mean return from b; see `Fit.compare`."""
-    (difference, error, known), n = _returns_of(fit, a, b)
+    difference, error, n = _returns_of(fit, a, b)
     if np.any(fit.source.mean_durations != 1.0) and fit.n_batches > 1 and not fit.source.is_sparse:
         # Trials from a and b differ in time, which multiplies the gain's error.
-        off = fit.jackknife.gain_error
-        (other, *_), _ = _returns_of(fit, a, b, fit.system.gain + off)
+        other = _returns_of(fit, a, b, fit.system.gain + fit.jackknife.gain_error)[0]
         error = float(np.hypot(error, other - difference))
-    return Comparison(difference, error if known else np.inf, max(1, n - 1))
+    return Comparison(difference, error, max(1, n - 1))
 
 
-def _returns_of(
-    fit: Fit, a: Any, b: Any, gain: float | None = None
-) -> tuple[tuple[float, float, bool], int]:
-    """Return the difference of returns, its error, and whether that is known; numbers of trials."""
-    (trials, _), encoding = _trials_of(fit, gain), fit.encoding
+def _returns_of(fit: Fit, a: Any, b: Any, gain: float | None = None) -> tuple[float, float, int]:
+    """Return the difference of returns, its error, and the smaller number of trials."""
+    (trials, _), encode = _trials_of(fit, gain), fit.encoding.encode_any
     first, lengths = trials.observations[:, 0], trials.all_lengths
-    # The longest run of timesteps that half of the trials have.
-    T = max(1, int(np.sort(lengths)[len(lengths) // 2]))
+    T = max(1, int(np.sort(lengths)[len(lengths) // 2]))  # half of the trials have these timesteps
     R = np.where(np.arange(T) < lengths[:, None], trials.rewards[:, :T], np.nan)
-    of_a, of_b = (trial_weights(first, encoding.encode_any(each)[0]) for each in (a, b))
-    _, kind = np.unique(first.reshape(len(first), -1), axis=0, return_inverse=True)
-    found = direct_difference(R, of_a, of_b, kind.ravel())
-    if not np.isfinite(found[0]):
-        whole = np.isfinite(R).all(axis=1)
-        sides = ("a", a, of_a), ("b", b, of_b)
+    of_a, of_b = (trial_weights(first, encode(each)[0]) for each in (a, b))
+    kind = np.unique(first.reshape(len(first), -1), axis=0, return_inverse=True)[1].ravel()
+    difference, error = direct_difference(R, of_a, of_b, kind)
+    if not np.isfinite(difference):
+        whole, sides = np.isfinite(R).all(axis=1), (("a", a, of_a), ("b", b, of_b))
         few = [f"{n} = {x!r:.60}" for n, x, w in sides if np.count_nonzero(w[whole]) < 2]
         raise NotFittedError(
             "compare(by='returns') needs at least two trials that start at, or close to, each "
             f"observation, and there are fewer for {' and '.join(few)}: collect trials from these "
             "starts, or use by='fit'"
         )
-    return found, min(int(np.count_nonzero(side)) for side in (of_a, of_b))
+    return difference, error, int(min(np.count_nonzero(of_a), np.count_nonzero(of_b)))
 
 
 def trial_weights(starts: Any, wanted: Any) -> FloatArray:
@@ -295,10 +271,9 @@ def trial_weights(starts: Any, wanted: Any) -> FloatArray:
     weights = np.zeros(len(x))
     for start in np.asarray(wanted, dtype=np.float64).reshape(len(wanted), -1):
         away = (np.abs(x - start) / scale).max(axis=1)
-        mine = np.flatnonzero(away == 0.0)
-        if not len(mine) and np.ndim(starts) > 1:
-            near = np.flatnonzero(away <= _NEAR)
-            mine = near if len(near) >= _ENOUGH_NEAR else mine
+        mine, near = np.flatnonzero(away == 0.0), np.flatnonzero(away <= _NEAR)
+        if not len(mine) and np.ndim(starts) > 1 and len(near) >= _ENOUGH_NEAR:
+            mine = near
         if not len(mine):
             return np.zeros(len(x))
         weights[mine] += 1.0 / len(mine) / len(wanted)
@@ -307,34 +282,32 @@ def trial_weights(starts: Any, wanted: Any) -> FloatArray:
 
 def direct_difference(
     R: FloatArray, a: FloatArray, b: FloatArray, kind: IntArray
-) -> tuple[float, float, bool]:
-    """Return the reward of trials from a minus trials from b, its error, and if that is known.
+) -> tuple[float, float]:
+    """Return the reward of trials from a minus trials from b, and its error.
 
-    a and b (N,) are weights of trials. ``kind`` (N,) numbers the starts: the error leaves out their
-    spread. Trials that were cut short are left out. The horizon is 1.5 times the first of 16 from
-    which no longer one differs by more than its standard error; it suffices if the tail has
-    settled.
+    a and b (N,) are weights of trials; trials that were cut short are left out. ``kind`` (N,)
+    numbers the starts, whose spread is no error. The error is infinite if few trials make it up.
+    The horizon is 1.5 times the first of 16 from which no longer one differs by more than its
+    error, which suffices if the tail has settled.
     """
     whole = np.isfinite(R).all(axis=1)
-    C, T = checks.partial_sums(R[whole]), R.shape[1]
+    C, T, number = checks.partial_sums(R[whole]), R.shape[1], kind[whole]
     sides = [np.asarray(w, dtype=np.float64)[whole] for w in (a, b)]
     if min(np.count_nonzero(w) for w in sides) < 2:
-        return np.nan, np.inf, False
+        return np.nan, np.inf
     sides = [w / w.sum() for w in sides]
-    number = kind[whole]
 
-    def seen(start: int, stop: int) -> tuple[float, float, bool]:
+    def seen(start: int, stop: int) -> tuple[float, float]:
         x = C[:, stop] - C[:, start]
-        total, noise, few = [], np.zeros(len(x)), False
+        total, noise = 0.0, np.zeros(len(x))
         for w, sign in zip(sides, (1.0, -1.0), strict=True):
             n = np.bincount(number, w > 0)
             mean = np.bincount(number, w * x) / np.maximum(np.bincount(number, w), 1e-300)
             centre = np.where(n > 1, mean, w @ x)[number]
             lost = np.where(n > 1, n / np.maximum(n - 1, 1), 1.0)[number]
             noise += sign * w * (x - centre) * np.sqrt(lost)
-            total.append(float(w @ x))
-            few |= checks.few_events(x[w > 0])
-        return total[0] - total[1], float(np.linalg.norm(noise)), few
+            total += sign * float(w @ x)
+        return total, float(np.linalg.norm(noise))
 
     grid = np.unique(np.geomspace(1, T, 16).astype(int)).tolist()
     rounding = 1e-9 * float(np.abs(C).max())
@@ -343,8 +316,10 @@ def direct_difference(
         most = seen(0, horizon)[1] + rounding
         if all(abs(seen(horizon, K)[0]) <= most for K in grid if horizon < K):
             break
-    difference, error, few = seen(0, min(T, 3 * horizon // 2))
-    return difference, error, not few
+    stop = min(T, 3 * horizon // 2)
+    difference, error = seen(0, stop)
+    few = any(checks.few_events(C[w > 0, stop]) for w in sides)
+    return difference, np.inf if few else error
 
 
 def _trials_of(fit: Fit, gain: float | None = None) -> tuple[KeptTrials, bool]:
@@ -361,9 +336,8 @@ def _trials_of(fit: Fit, gain: float | None = None) -> tuple[KeptTrials, bool]:
             return trials, False
         rewards = trials.rewards - gain * (trials.durations - mean)
         return replace(trials, rewards=rewards, durations=None), False
-    counts = source.total
-    n, rng = min(counts.n_trials, _N_DRAWN), np.random.default_rng(0)
-    sums = _sums_of_rewards(counts, gain, mean)
+    counts, rng = source.total, np.random.default_rng(0)
+    sums, n = _sums_of_rewards(counts, gain, mean), min(counts.n_trials, _N_DRAWN)
     states, rewards = drawn_trials(counts.transition_counts, sums, n, rng)
     return KeptTrials(states, np.nan_to_num(rewards), np.isfinite(rewards).sum(axis=1)), True
 
@@ -421,21 +395,16 @@ def _means_of_batches(fit: Fit) -> FloatArray | None:
     """Return mean rewards of batches, if counts do not keep single trials."""
     if not fit.source.are_places or len(fit.source.batches) < checks.FEWEST_TRIALS:
         return None
-    how = fit.system.gain, _mean_duration(fit.source)
-    return np.stack(
-        [
-            _sums_of_rewards(batch, *how).sum(axis=1)
-            / np.where(batch.trials_at, batch.trials_at, np.nan)
-            for batch in fit.source.batches
-        ]
-    )
+    how, batches = (fit.system.gain, _mean_duration(fit.source)), fit.source.batches
+    n = np.stack([np.where(batch.trials_at, batch.trials_at, np.nan) for batch in batches])
+    sums = np.stack([_sums_of_rewards(batch, *how).sum(axis=1) for batch in batches])
+    return np.asarray(sums / n)
 
 
 def _feature_sizes(fit: Fit) -> FeatureSizes:
     """Return the feature sizes of candidates that were seen."""
     source, rcond = fit.source, fit.options.rcond
-    features = source.candidate_features
     if not source.are_places:  # all were seen
-        return FeatureSizes.of(features, 2.0 * np.sqrt(rcond))
+        return FeatureSizes.of(source.candidate_features, 2.0 * np.sqrt(rcond))
     seen = np.flatnonzero((fit.system.occupancy > 0.0).any(axis=0))
-    return FeatureSizes.of(features[seen], rcond)
+    return FeatureSizes.of(source.candidate_features[seen], rcond)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from lstd_agent.fit import Fit
@@ -28,11 +30,6 @@ def describe(fit: Fit, kept: str) -> str:
         )
         for n in system.neighborhoods
     ]
-    width = [max(map(len, column)) for column in zip(_COLUMNS, *rows, strict=True)]
-    table = [
-        "  ".join(cell.rjust(w) for cell, w in zip(row, width, strict=True))
-        for row in (_COLUMNS, *rows)
-    ]
     main = system.references.main
     zero = "mean of the tail" if main < 0 else _name(fit.candidate(main))
     options = fit.options
@@ -48,8 +45,16 @@ def describe(fit: Fit, kept: str) -> str:
             *(["distance    total variation, since no trials are stored"] if replaced else []),
             str(diagnose_fit(fit)),
             "",
-            *table,
+            aligned((_COLUMNS, *rows)),
         ]
+    )
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Return rows of cells as text, with columns aligned to the right."""
+    width = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(cell.rjust(w) for cell, w in zip(row, width, strict=True)) for row in rows
     )
 
 

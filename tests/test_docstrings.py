@@ -72,8 +72,11 @@ def test_a_function_describes_its_parameters_and_result(name: str) -> None:
     assert [p for p in own if not re.search(rf"\b{p}\b", described)] == []
     returned = str(inspect.signature(function).return_annotation)
     # A name alone, of a class or of a plain type, leaves nothing to say.
-    if not re.fullmatch(r"None|Self|str|bool|int|float|[A-Z]\w+", returned) or "Array" in returned:
-        assert section(docstring, "Returns") or section(docstring, "Yields")
+    plain = r"(None|Self|str|bool|int|float|dict\[.*\]|[A-Z]\w+)"
+    if not re.fullmatch(rf"{plain}( \| {plain})*", returned) or "Array" in returned:
+        # An array alone may have its shape in the first sentence.
+        is_said = re.search(r"^Return .*shape \(", docstring.split("\n\n")[0], re.S)
+        assert is_said or section(docstring, "Returns") or section(docstring, "Yields")
     if re.search(r"^\s+raise [A-Z]", inspect.getsource(function), re.MULTILINE):
         assert section(docstring, "Raises")
 

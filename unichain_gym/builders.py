@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from unichain_gym.arrays import BoolArray, FloatArray, IntArray
 from unichain_gym.errors import InvalidModelError, ModelTooLargeError
-from unichain_gym.interface import OutcomeModel
+from unichain_gym.interface import BoolArray, FloatArray, IntArray, OutcomeModel
 from unichain_gym.labels import Labels, find_labels, look_up
 from unichain_gym.outcomes import check_choice, read_array, read_floats, read_reals, require_room
 from unichain_gym.rounding import in_double, sums_to_one

@@ -25,11 +25,10 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 
 from unichain_gym import hitting, horizon, restriction, rewards, spectrum, stepwise
-from unichain_gym.arrays import FloatArray, IntArray
 from unichain_gym.drawing import draw_chain
 from unichain_gym.elimination import finite
 from unichain_gym.errors import InvalidModelError, MulticlassError
-from unichain_gym.interface import OutcomeModel
+from unichain_gym.interface import FloatArray, IntArray, OutcomeModel
 from unichain_gym.labels import read_state
 from unichain_gym.limits import Limits, SolverReport, report_solution
 from unichain_gym.models import read_chain, read_durations
@@ -141,10 +140,7 @@ class MarkovChain:
                     )
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(
-            f"{name!r} of a chain cannot be set. Make another, by MarkovChain(...) or "
-            "mdp.induce(policy)"
-        )
+        raise AttributeError(f"{name!r} of a chain cannot be set. Make another, by mdp.induce(...)")
 
     def __delattr__(self, name: str) -> None:
         raise AttributeError(f"{name!r} of a chain cannot be deleted")
@@ -214,10 +210,6 @@ class MarkovChain:
         ----------
         state : int or str
             Its number or name.
-
-        Returns
-        -------
-        int or None
         """
         label = int(self._structure.class_label[read_state(state, self.n_states, self.state_names)])
         return None if label < 0 else label
@@ -301,15 +293,11 @@ class MarkovChain:
         return read_only(self._limits.potential(self.reward, "bias"))
 
     def relative_value(self, reference: int | str) -> FloatArray:
-        """Return the bias of each state less the bias of a reference state.
+        """Return the bias of each state less the bias of a reference state, shape (S,).
 
         Parameters
         ----------
         reference : int or str
-
-        Returns
-        -------
-        ndarray, shape (S,)
         """
         self._require_unichain("relative values", "bias and gain_vector")
         state = read_state(reference, self.n_states, self.state_names)
@@ -356,13 +344,7 @@ class MarkovChain:
         return float(self.deviation_matrix.diagonal()[self.recurrent_states].sum())
 
     def absorption_probabilities(self) -> FloatArray:
-        """Return the probability of ending in each class.
-
-        Returns
-        -------
-        ndarray, shape (S, n_classes)
-            In the order of `recurrent_classes`.
-        """
+        """Return the probabilities of ending in the `recurrent_classes`, shape (S, n_classes)."""
         return self._limits.absorption()
 
     @cached_property

@@ -8,8 +8,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from unichain_gym.arrays import BoolArray, FloatArray, IntArray
 from unichain_gym.errors import InvalidArgumentError, UnichainError
+from unichain_gym.interface import BoolArray, FloatArray, IntArray
 from unichain_gym.labels import look_up
 from unichain_gym.mdp import TabularMDP
 from unichain_gym.models import check_distribution

@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from unichain_gym.arrays import FloatArray, IntArray
 from unichain_gym.errors import InvalidArgumentError, MissingDependencyError
-from unichain_gym.interface import OutcomeModel, RewardProcess
+from unichain_gym.interface import FloatArray, IntArray, OutcomeModel, RewardProcess
 from unichain_gym.labels import read_state_values
 from unichain_gym.layout import EDGE_POINTS, NODE_RADIUS, Layout, edge_curves, lay_out
 from unichain_gym.outcomes import read_number
@@ -368,29 +367,20 @@ def _draw_legend(names: Sequence[str], ax: Axes, strength: float, *, with_colors
 
 
 def render_state(
-    mdp: OutcomeModel, mode: str, state: int, action: int | None, reward: float | None
+    mdp: OutcomeModel, mode: str, state: int, action: int | None = None, reward: float | None = None
 ) -> NDArray[np.uint8] | str:
-    """Return the result of an environment's `render` in one of its ``render_modes``."""
-    if mode == "ansi":
-        return render_ansi(mdp, state, action, reward)
-    return render_rgb(mdp, state, action)
+    """Return the result of an environment's `render`, in a state after an action.
 
-
-def render_ansi(mdp: OutcomeModel, state: int, action: int | None, reward: float | None) -> str:
-    """Return one line: the state, its class, and the last action and reward, if any."""
-    _check_member("state", state, mdp.n_states)
-    line = f"{mdp.name}: state {state} of {mdp.n_states} ({mdp.state_classes[state]})"
-    if action is not None:
-        _check_member("action", action, mdp.n_actions)
-        line += f", after action {action}"
-    return line if reward is None else f"{line} with reward {reward:g}"
-
-
-def render_rgb(mdp: OutcomeModel, state: int, action: int | None = None) -> NDArray[np.uint8]:
-    """Return the picture of an MDP in a state after an action, shape (height, width, 3).
-
-    All pictures of one MDP have one size. Pictures after the first take a few milliseconds.
+    Mode "ansi" is a line, "rgb_array" a picture (height, width, 3). All pictures of one MDP have
+    one size; after the first they take a few milliseconds.
     """
+    if mode == "ansi":
+        _check_member("state", state, mdp.n_states)
+        line = f"{mdp.name}: state {state} of {mdp.n_states} ({mdp.state_classes[state]})"
+        if action is not None:
+            _check_member("action", action, mdp.n_actions)
+            line += f", after action {action}"
+        return line if reward is None else f"{line} with reward {reward:g}"
     diagram, ax, canvas, background = _draw_once(mdp)
     canvas.restore_region(background)
     for artist in _mark_state(diagram, ax, state, action):

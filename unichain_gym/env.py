@@ -40,10 +40,10 @@ class TabularEnv(gym.Env[Any, Any]):
     info_level : {"minimal", "full"}
         With "full", ``info`` has the timestep and the class of the state.
 
-    Raises
-    ------
-    InvalidArgumentError
-        If the render mode or the information level is unknown.
+    Attributes
+    ----------
+    observation_space, action_space : gymnasium.spaces.Discrete
+        The states, and the actions, from 0.
 
     Examples
     --------
@@ -91,7 +91,7 @@ class TabularEnv(gym.Env[Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[int, dict[str, Any]]:
-        """Start again from the initial distribution, or from a start in ``options``.
+        """Start again; see `gymnasium.Env.reset`.
 
         Parameters
         ----------
@@ -99,12 +99,7 @@ class TabularEnv(gym.Env[Any, Any]):
             Seeds the generator; without a seed its stream continues.
         options : dict, optional
             ``{"state": s}`` starts in state s, ``{"distribution": p}`` in a state drawn from p
-            (S,).
-
-        Returns
-        -------
-        observation : int
-        info : dict
+            (S,); by default the start is drawn from the initial distribution.
 
         Raises
         ------
@@ -120,21 +115,10 @@ class TabularEnv(gym.Env[Any, Any]):
         return self._state, self._info()
 
     def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
-        """Take an action.
+        """Take an action, 0 to A - 1; see `gymnasium.Env.step`.
 
-        Parameters
-        ----------
-        action : int
-            0 to A - 1.
-
-        Returns
-        -------
-        observation : int
-        reward : float
-        terminated, truncated : bool
-            Always False: the task continues.
-        info : dict
-            ``"duration"`` is the time of the step, if the model has durations.
+        The task continues: ``terminated`` and ``truncated`` are always False. If the model has
+        durations, ``info["duration"]`` is the time of the step.
 
         Raises
         ------
@@ -161,12 +145,7 @@ class TabularEnv(gym.Env[Any, Any]):
         return successors[k], rewards[k], False, False, info
 
     def render(self) -> Any:
-        """Return the current state as a picture or a line.
-
-        Returns
-        -------
-        ndarray of uint8, shape (H, W, 3), str or None
-            By render mode: "rgb_array", "ansi" or none.
+        """Return the state as a picture, uint8 (H, W, 3), or with render mode "ansi" as a line.
 
         Raises
         ------
@@ -182,12 +161,7 @@ class TabularEnv(gym.Env[Any, Any]):
         return render_state(self.mdp, self.render_mode, self._state, *last)
 
     def get_state(self) -> dict[str, Any]:
-        """Return a snapshot: state, timestep and generator.
-
-        Returns
-        -------
-        dict
-        """
+        """Return a snapshot: state, timestep and generator."""
         last = {"last_action": self._last_action, "last_reward": self._last_reward}
         generator = self.np_random.bit_generator.state
         return {"state": self._state, "timestep": self._timestep, **last, "generator": generator}

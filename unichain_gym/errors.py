@@ -34,10 +34,7 @@ class PeriodicChainError(UnichainError, ValueError):
 
 
 class ConvergenceError(UnichainError, ArithmeticError):
-    """A solver missed its tolerance, or a number is too large.
-
-    The message states the residual or the limit.
-    """
+    """A solver missed its tolerance, or a number is too large."""
 
 
 class ModelTooLargeError(UnichainError, MemoryError):

@@ -31,10 +31,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 
-from unichain_gym.arrays import BoolArray, FloatArray, IntArray
 from unichain_gym.elimination import finite
 from unichain_gym.errors import InvalidArgumentError, InvalidModelError, ModelTooLargeError
-from unichain_gym.interface import OutcomeModel, RewardProcess
+from unichain_gym.interface import BoolArray, FloatArray, IntArray, OutcomeModel, RewardProcess
 from unichain_gym.labels import read_states
 from unichain_gym.linear import Solver, find_solver
 from unichain_gym.pairs import Pairs, list_pairs
@@ -48,7 +47,7 @@ IMPROVEMENT = 1e-10
 def hitting_probability(
     chain: RewardProcess, targets: ArrayLike, avoiding: ArrayLike | None = None
 ) -> FloatArray:
-    """Return the probability of ever reaching one of the target states.
+    """Return the probability of ever reaching one of the target states, shape (S,).
 
     Exactly 1 where a hit is certain, including the targets, and exactly 0 where it is impossible.
     (Norris, 1997, theorem 1.3.2.)
@@ -58,10 +57,6 @@ def hitting_probability(
     targets, avoiding : states
         The states to reach, and the states that must not be visited before, where the answer is 0.
         Each is one state or several, by number or name, or a mask of shape (S,).
-
-    Returns
-    -------
-    ndarray, shape (S,)
 
     Raises
     ------
@@ -85,9 +80,9 @@ def hitting_probability(
 def hitting_time(
     chain: RewardProcess, target: ArrayLike, *, given_hit: bool = False, in_time: bool = False
 ) -> FloatArray:
-    """Return the expected steps until one of the target states is reached, h = 1 + P h.
+    """Return the expected steps until one of the target states is reached, shape (S,).
 
-    0 on the target; infinite if the target may never be reached.
+    h = 1 + P h, and 0 on the target; infinite if the target may never be reached.
 
     Parameters
     ----------
@@ -98,10 +93,6 @@ def hitting_time(
         Average only over paths that reach the target: E[τ | τ < ∞]. NaN if no path reaches it.
     in_time : bool
         Add up the durations of the steps instead of counting them; not with given_hit.
-
-    Returns
-    -------
-    ndarray, shape (S,)
 
     Raises
     ------
@@ -121,9 +112,9 @@ def hitting_time(
     [0.0, 2.0, 2.0, 0.0]
     """
     if not given_hit:
-        time_or_steps = chain.durations if in_time else None
-        steps = np.ones(chain.n_states) if time_or_steps is None else time_or_steps
-        return _until_hit(chain, target)[0](steps, np.inf)
+        durations = chain.durations if in_time else None
+        added = np.ones(chain.n_states) if durations is None else durations
+        return _until_hit(chain, target)[0](added, np.inf)
     if in_time:
         raise InvalidArgumentError(
             "given_hit=True counts steps: how long they take may depend on whether the "
@@ -139,24 +130,21 @@ def hitting_time(
 
 
 def hitting_reward(chain: RewardProcess, target: ArrayLike) -> FloatArray:
-    """Return the expected total reward before one of the target states is reached, w = r + P w.
+    """Return the expected total reward before one of the target states is reached, shape (S,).
 
-    0 on the target. NaN if the target may never be reached: the total may have no limit.
+    w = r + P w, and 0 on the target. NaN if the target may never be reached: the total may have no
+    limit.
 
     Parameters
     ----------
     target : states
         As for `hitting_time`.
-
-    Returns
-    -------
-    ndarray, shape (S,)
     """
     return _until_hit(chain, target)[0](chain.reward, np.nan)
 
 
 def hitting_time_variance(chain: RewardProcess, target: ArrayLike) -> FloatArray:
-    """Return the variance of the steps until one of the target states is reached.
+    """Return the variance of the steps until one of the target states is reached, shape (S,).
 
     0 on the target. NaN if the target may never be reached: mean and second moment are infinite,
     and the variance does not exist.
@@ -165,10 +153,6 @@ def hitting_time_variance(chain: RewardProcess, target: ArrayLike) -> FloatArray
     ----------
     target : states
         As for `hitting_time`.
-
-    Returns
-    -------
-    ndarray, shape (S,)
     """
     sums, is_way = _until_hit(chain, target)
     way, steps = np.flatnonzero(is_way), np.zeros(is_way.size)

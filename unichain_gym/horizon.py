@@ -21,10 +21,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 
-from unichain_gym.arrays import FloatArray, IntArray
 from unichain_gym.elimination import finite
 from unichain_gym.errors import ConvergenceError, InvalidArgumentError
-from unichain_gym.interface import OutcomeModel, RewardProcess
+from unichain_gym.interface import FloatArray, IntArray, OutcomeModel, RewardProcess
 from unichain_gym.labels import read_state_values
 from unichain_gym.outcomes import read_count, read_number, read_only, require_room
 from unichain_gym.pairs import list_pairs

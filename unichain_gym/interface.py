@@ -1,10 +1,13 @@
-"""The types for annotations, without importing the classes.
+"""The types of annotations: arrays, whose shapes docstrings give, and classes.
 
-An MDP induces chains, and a chain refers to its MDP. Algorithms of both use these names, so that
-imports at run time are not circular.
+An MDP induces chains, and a chain refers to its MDP. Algorithms of both use these names of classes,
+which are known to checkers alone, so that imports at run time are not circular.
 """
 
 from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from unichain_gym.chain import MarkovChain as RewardProcess
@@ -13,4 +16,8 @@ if TYPE_CHECKING:
 else:
     OptimalPolicy = OutcomeModel = RewardProcess = object
 
-__all__ = ["OptimalPolicy", "OutcomeModel", "RewardProcess"]
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+
+__all__ = ["BoolArray", "FloatArray", "IntArray", "OptimalPolicy", "OutcomeModel", "RewardProcess"]

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from unichain_gym.arrays import FloatArray, IntArray
 from unichain_gym.errors import InvalidArgumentError, InvalidModelError, UnichainError
+from unichain_gym.interface import FloatArray, IntArray
 from unichain_gym.outcomes import nearest_name, read_array, read_reals, require_integers
 
 Names = tuple[str | int, ...]

@@ -15,8 +15,7 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
-from unichain_gym.arrays import BoolArray, FloatArray, IntArray
-from unichain_gym.interface import RewardProcess
+from unichain_gym.interface import BoolArray, FloatArray, IntArray, RewardProcess
 from unichain_gym.structure import edges, search_breadth_first
 
 SPACING = 1.6

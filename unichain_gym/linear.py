@@ -49,7 +49,6 @@ from scipy.linalg import lu_factor, lu_solve
 from scipy.sparse.csgraph import connected_components, reverse_cuthill_mckee
 from scipy.sparse.linalg import bicgstab, splu
 
-from unichain_gym.arrays import FloatArray, IntArray
 from unichain_gym.elimination import (
     MAX_CORE,
     MAX_ENTRIES,
@@ -63,6 +62,7 @@ from unichain_gym.elimination import (
     finite,
 )
 from unichain_gym.errors import ConvergenceError
+from unichain_gym.interface import FloatArray, IntArray
 from unichain_gym.rounding import EPSILON
 from unichain_gym.structure import divide_rows, edges, grounded_matrix, off_diagonal, row_sums
 
@@ -157,18 +157,17 @@ def krylov(A: sparse.csr_array) -> Method:
     return Method(KRYLOV, solve)
 
 
-def find_method(P: sparse.csr_array) -> Callable[[sparse.csr_array, float, FloatArray], FloatArray]:
-    """Return an uncertified solver of x = c + γ P x, chosen for matrices like P; it changes P."""
+def find_method(P: Any) -> Callable[[Any, float, FloatArray], FloatArray]:
+    """Return an uncertified solver of x = c + γ P x, for matrices like P, dense or CSR."""
     n = P.shape[0]
-    is_dense = n <= DENSE_STATES or _is_dense(P)
+    is_dense = isinstance(P, np.ndarray) or _is_dense(P)
     make = sparse_lu if not is_dense and _is_little(elimination_work(P), n) else krylov
     eye = sparse.eye_array(n, format="csr")
 
-    def solve(P: sparse.csr_array, discount: float, c: FloatArray) -> FloatArray:
-        P.data *= -discount
+    def solve(P: Any, discount: float, c: FloatArray) -> FloatArray:
         if not is_dense:
-            return make(eye + P).solve(c, False)[0]
-        A = P.toarray()
+            return make(eye - discount * P).solve(c, False)[0]
+        A = -discount * (P if isinstance(P, np.ndarray) else P.toarray())
         A.flat[:: n + 1] += 1.0
         return dense_lu(A).solve(c, False)[0]
 
@@ -250,15 +249,14 @@ class CertifiedSolver:
             return None
         x, n = self._method.solve(c, transposed)
         if self._bound(c, x, transposed) > self._max_error:
-            correction, m = self._method.solve(c - self._as(transposed) @ x, transposed)
+            correction, m = self._method.solve(
+                c - (self._matrix.T if transposed else self._matrix) @ x, transposed
+            )
             x, n = x + correction, n + m
             if not self._bound(c, x, transposed) <= self._max_error:
                 return None
         self._n_iterations = n
         return x
-
-    def _as(self, transposed: bool) -> Any:
-        return self._matrix.T if transposed else self._matrix
 
     def _hand_over(self) -> Solver:
         if not self._successor:
@@ -272,7 +270,7 @@ class CertifiedSolver:
 
     def _bound(self, c: FloatArray, x: FloatArray, transposed: bool) -> float:
         """Bound the error by |c - A x| plus the rounding of this residual."""
-        A, size = self._as(transposed), np.abs(x)
+        A, size = self._matrix.T if transposed else self._matrix, np.abs(x)
         # |A| |x|, since the diagonal is 1 and the rest is not positive
         terms = np.abs(c) + 2.0 * size - A @ size
         residual = np.abs(c - A @ x)

@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from unichain_gym.arrays import BoolArray, FloatArray, IntArray
 from unichain_gym.builders import (
     Outcomes,
     dense_arrays,
@@ -30,6 +29,7 @@ from unichain_gym.drawing import draw_mdp
 from unichain_gym.errors import InvalidArgumentError
 from unichain_gym.hitting import find_diameter
 from unichain_gym.horizon import HorizonPolicy, find_horizon_policy
+from unichain_gym.interface import BoolArray, FloatArray, IntArray
 from unichain_gym.labels import agree_on_names, find_labels
 from unichain_gym.models import read_distribution, read_table
 from unichain_gym.optimal import Criterion, OptimalPolicy, find_optimal_policy, find_worst_policy
@@ -229,15 +229,12 @@ class TabularMDP:
         discount : float, optional
             In [0, 1) for criterion "discounted", in [0, 1] for a horizon.
         horizon : int, optional
-            Maximize the total reward over this number of steps, instead of a criterion.
+            Maximize the total reward over this number of steps, instead of a criterion: the result
+            is a `HorizonPolicy`.
         terminal : array_like, shape (S,), optional
             The value of ending in a state after the horizon; 0 by default.
         **options
             As in `unichain_gym.optimal.find_optimal_policy`, for a criterion.
-
-        Returns
-        -------
-        OptimalPolicy, or HorizonPolicy for a horizon
 
         Raises
         ------
@@ -405,10 +402,7 @@ class TabularMDP:
     def is_unichain(self) -> bool | None:
         """Whether every deterministic policy induces exactly one recurrent class.
 
-        Returns
-        -------
-        bool or None
-            None if a few seconds do not decide it: the problem is NP-hard (Tsitsiklis, 2007, Oper.
-            Res. Lett. 35).
+        None if a few seconds do not decide it: the problem is NP-hard (Tsitsiklis, 2007, Oper. Res.
+        Lett. 35).
         """
         return is_unichain(self.next_state, self.probability > 0.0)

@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 
-from unichain_gym.arrays import BoolArray, FloatArray, IntArray
 from unichain_gym.errors import InvalidModelError
-from unichain_gym.interface import OutcomeModel
+from unichain_gym.interface import BoolArray, FloatArray, IntArray, OutcomeModel
 from unichain_gym.labels import Names, agree_on_names, find_labels
 from unichain_gym.outcomes import read_floats, read_integers, read_only, read_reals
 from unichain_gym.rounding import drop_residues, sum_tolerance, sums_to_one

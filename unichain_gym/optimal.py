@@ -18,10 +18,9 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from unichain_gym.arrays import BoolArray, FloatArray, IntArray
 from unichain_gym.chain import MarkovChain
 from unichain_gym.errors import InvalidArgumentError, ModelTooLargeError
-from unichain_gym.interface import OutcomeModel
+from unichain_gym.interface import BoolArray, FloatArray, IntArray, OutcomeModel
 from unichain_gym.limits import SolverReport
 from unichain_gym.optimal_actions import taken_by_optimal_policies
 from unichain_gym.outcomes import check_choice, check_discount, read_only

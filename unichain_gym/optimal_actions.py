@@ -18,8 +18,8 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
-from unichain_gym.arrays import BoolArray, IntArray
 from unichain_gym.errors import ModelTooLargeError
+from unichain_gym.interface import BoolArray, IntArray
 from unichain_gym.structure import edges, keep_edges, search_breadth_first
 from unichain_gym.unichain import maximal_end_components
 

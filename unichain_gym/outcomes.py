@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from unichain_gym.arrays import FloatArray, IntArray
 from unichain_gym.errors import (
     InvalidArgumentError,
     InvalidModelError,
     ModelTooLargeError,
     UnichainError,
 )
+from unichain_gym.interface import FloatArray, IntArray
 
 MAX_ENTRIES = 10**9
 MAX_DENSE_STATES = 5_000  # a dense matrix of this size takes 0.2 GB

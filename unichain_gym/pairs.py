@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from unichain_gym.arrays import BoolArray, FloatArray, IntArray
-from unichain_gym.interface import OutcomeModel
+from unichain_gym.interface import BoolArray, FloatArray, IntArray, OutcomeModel
 from unichain_gym.rounding import EPSILON
 
 # With more entries per row, single differences cost too much.

@@ -15,10 +15,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from unichain_gym.arrays import BoolArray, FloatArray, IntArray
 from unichain_gym.chain import MarkovChain
 from unichain_gym.errors import InvalidModelError
-from unichain_gym.interface import OptimalPolicy, OutcomeModel
+from unichain_gym.interface import BoolArray, FloatArray, IntArray, OptimalPolicy, OutcomeModel
 from unichain_gym.labels import agree_on_names, find_labels, look_up
 from unichain_gym.outcomes import read_array, read_floats, read_generator, read_only
 from unichain_gym.rounding import drop_residues, sum_tolerance
@@ -136,17 +135,13 @@ def draw_policy(
 
 
 def check_policy(mdp: OutcomeModel, policy: ArrayLike | OptimalPolicy) -> FloatArray:
-    """Validate a policy of an MDP and return its action probabilities.
+    """Return a policy of an MDP as checked action probabilities, shape (S, A).
 
     Parameters
     ----------
     policy : array_like, shape (S,) of int or (S, A) of float, or OptimalPolicy
         An action, by number or name, or a distribution over actions for each state. Rounding
         errors are dropped as in transitions.
-
-    Returns
-    -------
-    ndarray of float, shape (S, A)
 
     Raises
     ------

@@ -54,9 +54,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from unichain_gym.arrays import BoolArray, FloatArray, IntArray
 from unichain_gym.elimination import ObjectFactors, finite
-from unichain_gym.linear import find_method, find_solver
+from unichain_gym.interface import BoolArray, FloatArray, IntArray
+from unichain_gym.linear import DENSE_STATES, find_method, find_solver
 from unichain_gym.pairs import Pairs, read_fractions
 from unichain_gym.rounding import EPSILON
 from unichain_gym.structure import find_structure, first_of_each, keep_edges, row_sums
@@ -384,6 +384,8 @@ def rough_policy(pairs: Pairs, discount: float | None) -> tuple[IntArray, int]:
     """
     discount = NEAR_ONE if discount is None else discount
     r, Q = pairs.reward, pairs.matrix
+    if pairs.first.size <= DENSE_STATES:
+        Q = pairs.Q.toarray()
     v, first_range = np.zeros(pairs.first.size), 0.0
     for _ in range(SWEEPS):
         score = r + discount * (Q @ v)
@@ -394,9 +396,9 @@ def rough_policy(pairs: Pairs, discount: float | None) -> tuple[IntArray, int]:
         first_range = first_range or change
         if change <= SETTLED * first_range:
             return rows, 0
-    solve = find_method(pairs.Q[rows])
+    solve = find_method(Q[rows])
     for n_iterations in range(1, MAX_ROUGH + 1):  # noqa: B007  (the last one is returned)
-        v = solve(pairs.Q[rows], discount, r[rows] - r[rows].mean())
+        v = solve(Q[rows], discount, r[rows] - r[rows].mean())
         score = r + discount * (Q @ v)
         best = pairs.leaders(score)
         better = score[best] > score[rows] + 1e-12 * np.abs(v).max()

@@ -19,10 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from unichain_gym.arrays import FloatArray, IntArray
 from unichain_gym.builders import Outcomes, pad_outcomes
 from unichain_gym.chain import MarkovChain
 from unichain_gym.errors import InvalidArgumentError
+from unichain_gym.interface import FloatArray, IntArray
 from unichain_gym.outcomes import read_generator, require_integers
 from unichain_gym.trajectory import list_outcomes
 
@@ -158,11 +158,7 @@ def outcomes_of(chain: MarkovChain) -> tuple[IntArray, FloatArray, FloatArray, F
 
 
 def as_categories(p: FloatArray) -> FloatArray:
-    """Return sorted probabilities (..., n), scaled to sum 1 for a multinomial draw.
-
-    A valid row may miss 1 by its rounding, and its largest entry may exceed 1. The draw gives the
-    rest to the last category, the largest, which has positive probability.
-    """
+    """Return sorted probabilities (..., n), scaled so that rounding falls to the largest."""
     return np.asarray(p / p.sum(axis=-1, keepdims=True))
 
 

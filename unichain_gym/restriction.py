@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 
-from unichain_gym.arrays import FloatArray, IntArray
-from unichain_gym.interface import OutcomeModel, RewardProcess
+from unichain_gym.interface import FloatArray, IntArray, OutcomeModel, RewardProcess
 from unichain_gym.labels import read_states
 from unichain_gym.structure import outcome_graph, search_breadth_first
 

@@ -24,10 +24,9 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from unichain_gym.arrays import FloatArray
 from unichain_gym.elimination import finite
 from unichain_gym.errors import InvalidModelError
-from unichain_gym.interface import OutcomeModel, RewardProcess
+from unichain_gym.interface import FloatArray, OutcomeModel, RewardProcess
 from unichain_gym.outcomes import check_choice, check_discount, require_dense
 from unichain_gym.structure import edges
 
@@ -46,7 +45,7 @@ def action_values(mdp: OutcomeModel | None, following: FloatArray) -> FloatArray
 
 
 def discounted_value(chain: RewardProcess, discount: float) -> FloatArray:
-    """Return v = (I - γP)^{-1} r for a discount γ.
+    """Return v = (I - γP)^{-1} r for a discount γ, shape (S,).
 
     It is the sum of g/(1 - γ) and a part that tends to b, so it is accurate for γ close to 1. With
     durations, each step is discounted once, for any duration.
@@ -55,26 +54,18 @@ def discounted_value(chain: RewardProcess, discount: float) -> FloatArray:
     ----------
     discount : float
         γ, in [0, 1).
-
-    Returns
-    -------
-    ndarray, shape (S,)
     """
     check_discount(discount, "gain and bias")
     return chain._limits.discounted(chain.reward, discount)
 
 
 def bisimulation_distance(chain: RewardProcess, discount: float = 0.999) -> FloatArray:
-    """Return the paper's d_π, max_a |q(s, a) - q(s', a)| for discounted action values q.
+    """Return the paper's d_π, max_a |q(s, a) - q(s', a)| for discounted values q, shape (S, S).
 
     Parameters
     ----------
     discount : float
         In [0, 1).
-
-    Returns
-    -------
-    ndarray, shape (S, S)
 
     Raises
     ------

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unichain_gym.arrays import FloatArray, IntArray
 from unichain_gym.errors import InvalidArgumentError, RoundingWarning, warn_caller
+from unichain_gym.interface import FloatArray, IntArray
 from unichain_gym.outcomes import read_number
 
 EPSILON = float(np.finfo(np.float64).eps)

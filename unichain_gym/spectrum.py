@@ -29,8 +29,8 @@ from scipy.linalg import eig, eigvalsh
 from scipy.sparse.csgraph import breadth_first_order, connected_components
 from scipy.sparse.linalg import ArpackError, LinearOperator, eigs, eigsh
 
-from unichain_gym.arrays import FloatArray, IntArray
 from unichain_gym.errors import ConvergenceError
+from unichain_gym.interface import FloatArray, IntArray
 from unichain_gym.limits import Limits
 from unichain_gym.linear import find_solver
 from unichain_gym.rounding import EPSILON

@@ -16,14 +16,13 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 from scipy import sparse
 
-from unichain_gym.arrays import FloatArray
 from unichain_gym.errors import (
     ConvergenceError,
     InvalidArgumentError,
     ModelTooLargeError,
     PeriodicChainError,
 )
-from unichain_gym.interface import RewardProcess
+from unichain_gym.interface import FloatArray, RewardProcess
 from unichain_gym.outcomes import (
     MAX_DENSE_STATES,
     check_choice,
@@ -64,7 +63,7 @@ def square(M: FloatArray) -> FloatArray:
 
 
 def stepwise_distributions(chain: RewardProcess, t_max: int, tol: float = 1e-12) -> FloatArray:
-    """Return p^t = p^0 P^t for t = 0 … t_max.
+    """Return p^t = p^0 P^t for t = 0 … t_max, shape (t_max + 1, S).
 
     Stops early once all later distributions are provably within `tol` of p^t in the 1-norm: since p
     ↦ p P never lengthens a difference, ‖p^{t+k} - p^t‖₁ ≤ k ‖p^{t+1} - p^t‖₁.
@@ -75,10 +74,6 @@ def stepwise_distributions(chain: RewardProcess, t_max: int, tol: float = 1e-12)
         The last timestep.
     tol : float
         0 computes every timestep.
-
-    Returns
-    -------
-    ndarray, shape (t_max + 1, S)
 
     Raises
     ------

@@ -19,14 +19,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from unichain_gym.arrays import FloatArray, IntArray
 from unichain_gym.conventions import check_mdp, refuse_unknown
 from unichain_gym.cores import CORES
-from unichain_gym.errors import InvalidMnemonicError, InvalidModelError, ModelTooLargeError
+from unichain_gym.errors import InvalidMnemonicError, InvalidModelError
+from unichain_gym.interface import FloatArray, IntArray
 from unichain_gym.mdp import TabularMDP
-from unichain_gym.outcomes import read_array, read_reals, require_integers
+from unichain_gym.outcomes import read_array, read_reals, require_integers, require_room
 
-MOST_OUTCOMES = 10**9  # in the table, padding included; each takes 24 bytes
 _PATTERN = re.compile(r"([a-z])([1-9]\d*)([b-z]?)")
 
 MNEMONICS = tuple(mnemonic for core in CORES.values() for mnemonic in core.mnemonics)
@@ -107,7 +106,7 @@ def make_mdp(
 
     Raises
     ------
-    InvalidMnemonicError, InvalidModelError, ModelTooLargeError
+    InvalidMnemonicError, InvalidModelError
         If the mnemonic, an option or a number is invalid, or there are more than 10^9 outcomes.
     """
     parsed = Mnemonic.parse(mnemonic)
@@ -159,7 +158,7 @@ def attach_streams(
 
     Raises
     ------
-    InvalidModelError, ModelTooLargeError
+    InvalidModelError
         If a number is out of range or does not fit the core, or there are more than 10^9 outcomes.
     """
     check_mdp(core)
@@ -204,13 +203,8 @@ def attach_streams(
 
 
 def _check_size(core: TabularMDP, n_states: int) -> None:
-    A, K = core.n_actions, max(2, core.next_state.shape[2])
-    if n_states * A * K > MOST_OUTCOMES:
-        size, most = n_states * A * K * 24 // 10**9, f"{MOST_OUTCOMES * 24 / 1e9:.3g}"
-        raise ModelTooLargeError(
-            f"{n_states} states of {A} actions and {K} outcomes would take a table of {size} GB; "
-            f"the most is {most} GB, which are {MOST_OUTCOMES // (A * K)} such states"
-        )
+    _, A, K = core.next_state.shape
+    require_room("the table of outcomes", n_states, A, max(2, K))
 
 
 def _nearest(text: str) -> str:

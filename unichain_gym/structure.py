@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse.csgraph import breadth_first_order, connected_components
 
-from unichain_gym.arrays import BoolArray, FloatArray, IntArray
+from unichain_gym.interface import BoolArray, FloatArray, IntArray
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,7 @@ from html import escape
 
 import numpy as np
 
-from unichain_gym.arrays import FloatArray, IntArray
-from unichain_gym.interface import RewardProcess
+from unichain_gym.interface import FloatArray, IntArray, RewardProcess
 from unichain_gym.structure import group_sums
 
 _SHOWN = 20

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 
-from unichain_gym.arrays import BoolArray, FloatArray
 from unichain_gym.builders import Outcomes, require_outcomes
 from unichain_gym.errors import InvalidArgumentError, InvalidModelError, warn_caller
+from unichain_gym.interface import BoolArray, FloatArray
 from unichain_gym.models import read_distribution
 from unichain_gym.outcomes import check_choice, read_floats, read_integers, read_reals
 from unichain_gym.rounding import in_double
@@ -181,9 +181,8 @@ def _check_steps(
                 raise InvalidModelError(
                     f"the table does not hold what the environment does: action {action} in state "
                     f"{state} led to state {following} with reward {reward} and terminated "
-                    f"{terminated}, and the "
-                    f"table lists {table[state][action]}. Pass env.unwrapped if a wrapper changes "
-                    "it"
+                    f"{terminated}, and the table lists {table[state][action]}. Pass "
+                    "env.unwrapped if a wrapper changes it"
                 )
             state, ended = following, terminated or truncated
         is_first = ended

@@ -16,8 +16,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from unichain_gym.arrays import FloatArray, IntArray
-from unichain_gym.interface import RewardProcess
+from unichain_gym.interface import FloatArray, IntArray, RewardProcess
 from unichain_gym.outcomes import draw_thresholds, read_count, read_generator, require_room
 from unichain_gym.summary import html_table
 

@@ -22,7 +22,7 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
-from unichain_gym.arrays import BoolArray, IntArray
+from unichain_gym.interface import BoolArray, IntArray
 from unichain_gym.structure import find_structure, outcome_graph
 
 MAX_REMOVALS = 200

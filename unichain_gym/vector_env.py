@@ -16,10 +16,10 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
 from unichain_gym import conventions
-from unichain_gym.arrays import BoolArray, FloatArray, IntArray
 from unichain_gym.conventions import RENDER_METADATA, InfoLevel, RenderMode
 from unichain_gym.drawing import render_state
 from unichain_gym.errors import InvalidArgumentError, UnichainError
+from unichain_gym.interface import BoolArray, FloatArray, IntArray
 from unichain_gym.mdp import TabularMDP
 from unichain_gym.outcomes import (
     check_choice,
@@ -55,10 +55,10 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
         As in `TabularEnv`. Each entry of ``infos`` is an array, first axis ``num_envs``, and the
         same name with a leading underscore is the mask of environments that have it.
 
-    Raises
-    ------
-    InvalidArgumentError
-        If num_envs or max_episode_steps is below 1, or a mode or the information level is unknown.
+    Attributes
+    ----------
+    single_observation_space, single_action_space, observation_space, action_space
+        The spaces of one environment and of all: states and actions, from 0.
 
     Examples
     --------
@@ -133,13 +133,7 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
         options : dict, optional
             ``"state"`` (one, or one for each environment) or ``"distribution"``, as in
             `TabularEnv.reset`, and ``"reset_mask"``, bool of shape (num_envs,): which to start
-            again.
-
-        Returns
-        -------
-        observations : ndarray of int64, shape (num_envs,)
-        infos : dict
-            Of the environments that were started.
+            again. The returned ``infos`` are of these.
 
         Raises
         ------
@@ -173,21 +167,11 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
     def step(
         self, actions: ArrayLike
     ) -> tuple[IntArray, FloatArray, BoolArray, BoolArray, dict[str, Any]]:
-        """Take an action in every environment.
+        """Take an action in every environment; see `gymnasium.vector.VectorEnv.step`.
 
-        Parameters
-        ----------
-        actions : array_like of int, shape (num_envs,)
-            An action of each state; ignored for an environment that starts again.
-
-        Returns
-        -------
-        observations, rewards : ndarray of int64 and of float64, shape (num_envs,)
-        terminations, truncations : ndarray of bool, shape (num_envs,)
-            The first all False; the second True where the time limit is reached.
-        infos : dict
-            ``"duration"`` is the time of each step, if the model has durations; of an
-            environment that starts again in the same step it is in ``"final_info"``.
+        The action of an environment that starts again is ignored. ``truncations`` are True where
+        the time limit is reached. If the model has durations, ``infos["duration"]`` is the time of
+        each step; of an environment that starts again in the same step it is in ``"final_info"``.
 
         Raises
         ------

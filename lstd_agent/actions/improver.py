@@ -279,7 +279,8 @@ class VectorImprover(Improver):
 
     def _take(self, rounds: Sequence[KeptTrials], figures: dict[str, float]) -> None:
         for kept in rounds:
-            self.encoding.measure(kept.observations)
+            if not self.encoding.is_measured:
+                self.encoding.measure(kept.observations)
             check_both_timed((self._portions or rounds)[0].durations, kept.durations)
         # Where the policy has no action, the taken action replaces it.
         self.rounds.append(tuple(replace(kept, explored=None) for kept in rounds))

@@ -38,7 +38,7 @@ from lstd_agent.trials.counted import Recording
 from lstd_agent.trials.encoding import ObservationKind, make_encoding
 from lstd_agent.trials.policies import Policy, discrete_actions, make_actor
 from lstd_agent.trials.store import Termination
-from lstd_agent.trials.workers import EnvSource, make_env, runner_of, spaces_of
+from lstd_agent.trials.workers import EnvSource, collect, make_env, spaces_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -215,7 +215,7 @@ class PolicyIteration:
         rounds: list[Any] = []
         recording = Recording(improver.encoding, 0)  # trials are kept whole
         keep = lambda trials: rounds.append(improver.reduced(trials))  # noqa: E731
-        runner_of(self.env, request)(recording, policy, keep, request)
+        collect(self.env, recording, policy, keep, request)
         figures, self._judged = improver.add(rounds), None
         gain, start_value = improver.evaluate_start()
         self._tried.append(improver.snapshot())

@@ -29,6 +29,7 @@ from lstd_agent.figure_style import COLORS, WIDTH, new_figure, styled
 from lstd_agent.plotting import draw_occupancy
 from lstd_agent.problems import PiecewiseValues, StepwiseErrors, full_distributions
 from lstd_agent.results import provenance
+from lstd_agent.summary import aligned
 from unichain_gym import MarkovChain
 from unichain_gym.errors import UnichainError
 
@@ -207,9 +208,8 @@ def as_text(report: dict[str, Any]) -> str:
 
 def table(columns: dict[str, np.ndarray[Any, Any]]) -> str:
     """Return columns as right-aligned text under their names; NaN, which is unknown, as a dash."""
-    cells = [[name, *map(_cell, column.tolist())] for name, column in columns.items()]
-    padded = [[cell.rjust(max(map(len, column))) for cell in column] for column in cells]
-    return "\n".join("  ".join(row) for row in zip(*padded, strict=True))
+    cells = (map(_cell, column.tolist()) for column in columns.values())
+    return aligned([[*columns], *zip(*cells, strict=True)])
 
 
 def _cell(value: Any) -> str:

@@ -209,9 +209,8 @@ class _Rounds:
                     observation, info = env.reset(options={"reset_mask": ended})
             rewards = as_rewards(reward, (env.num_envs,), t)[:n]
             states = self._encoded(following, t + 1, n)
-            trials.advance(
-                rewards, states, newly_ended, taken, None if times is None else times[:n]
-            )
+            times = None if times is None else times[:n]
+            trials.advance(rewards, states, newly_ended, taken, times)
             self.bar.update(n)
         self.keep(trials.finish())
 
@@ -221,13 +220,11 @@ class _Rounds:
         trials = SequentialTrials(self.recording.encoding, t_max)
         exploration, taken = self.exploration, None
         try:
-            for i in range(request.n_trials):
+            for _ in range(request.n_trials):
                 observation, info = self._reset()
                 trials.start(observation)
                 if exploration is not None:
                     exploration.begin(1)
-                if i == 0:  # before the first step
-                    trials.check_features()
                 for t in range(t_max + 1):
                     action = act(observation, rng)
                     if exploration is not None:

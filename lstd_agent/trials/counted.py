@@ -23,7 +23,6 @@ from lstd_agent.errors import InvalidInputError, check_integer
 from lstd_agent.trials.counts import (
     ActionCounts,
     TransitionCounts,
-    added,
     counted,
     sums_at,
     together,
@@ -245,7 +244,7 @@ class CountedTrials:
             None if are_whole else self._trials_at + other._trials_at,
             sample,
             together(self.taken, other.taken),
-            added(self.duration_sums, other.duration_sums),
+            together(self.duration_sums, other.duration_sums),
         )
 
     @property

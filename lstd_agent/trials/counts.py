@@ -1,8 +1,8 @@
 """Counts of transitions: the sufficient statistics of counted observations.
 
-`TransitionCounts` are N_t(s, s') and sums of rewards by timestep, of the policy alone.
-`ActionCounts` are N(s, a, s') and sums of rewards, of every action that was taken. Counts do not
-depend on features, and counts of different trials add up.
+`TransitionCounts` are N_t(s, s') and sums of rewards by timestep, of the policy alone;
+`ActionCounts` are N(s, a, s') and sums of rewards, of every action. They do not depend on features,
+and those of different trials add up.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class TransitionCounts:
     reward_sums : csr_array of float, shape (t_max + 1, S)
         Sum of the rewards on leaving s at t.
     n_at : ndarray of int, shape (t_max + 1,), optional
-        Number of trials that have each timestep; None if no trial was cut short.
+        Number of trials that have each timestep; None if all have.
     duration_sums : csr_array of float, shape (t_max + 1, S), optional
         Sum of the durations of steps from s at t; None if each step takes 1 unit of time.
 
@@ -111,7 +111,7 @@ class TransitionCounts:
             self.transition_counts + other.transition_counts,
             self.reward_sums + other.reward_sums,
             None if are_whole else self.trials_at + other.trials_at,
-            added(self.duration_sums, other.duration_sums),
+            together(self.duration_sums, other.duration_sums),
         )
 
     @property
@@ -128,11 +128,6 @@ class TransitionCounts:
     def t_max(self) -> int:
         """The last timestep."""
         return int(self.transition_counts.shape[0]) - 1
-
-
-def added(a: sparse.csr_array | None, b: sparse.csr_array | None) -> sparse.csr_array | None:
-    """Return the sum of two matrices, or None."""
-    return None if a is None or b is None else a + b
 
 
 class CountsLike(Protocol):
@@ -159,10 +154,10 @@ def _check_counts(counts: TransitionCounts) -> None:
         )
     if times is not None and times.shape != (T, S):
         raise InvalidInputError(f"duration_sums have shape {times.shape}, reward_sums {R.shape}")
-    for name, matrix in (("transition_counts", N), ("reward_sums", R), ("duration_sums", times)):
+    sums = [("reward_sums", R)] + ([] if times is None else [("duration_sums", times)])
+    for name, matrix in (("transition_counts", N), *sums):
         try:
-            if matrix is not None:
-                matrix.check_format(full_check=True)
+            matrix.check_format(full_check=True)
         except ValueError as error:
             raise InvalidInputError(f"{name} is not a valid CSR matrix: {error}") from None
     if N.dtype.kind not in "iu" or (N.data.size and N.data.min() < 0):
@@ -191,12 +186,7 @@ def _check_counts(counts: TransitionCounts) -> None:
             f"the transitions of {counts.trials_at[off[0]]} trials at timestep {off[0]} sum to "
             f"{N[[off[0]]].sum()}: every trial has one at each timestep"
         )
-    _check_flow(counts)
-
-
-def _check_flow(counts: TransitionCounts) -> None:
-    """Raise `InvalidInputError` unless trials leave the states that they reach."""
-    S, N, T = counts.n_states, counts.transition_counts, counts.t_max + 1
+    # Trials leave the states that they reach.
     timestep = np.repeat(np.arange(T), np.diff(N.indptr))
     state, next_state = np.divmod(N.indices.astype(np.int64), S)
     left, reached = (
@@ -217,18 +207,14 @@ def _check_flow(counts: TransitionCounts) -> None:
             f"it at timestep {t + 1}: every trial that reaches a state must leave it"
         )
     was_in: Any = left.astype(bool)
-    for name in ("reward_sums", "duration_sums"):
-        sums = getattr(counts, name)
-        if sums is not None and (sums.astype(bool) > was_in).nnz:
+    for name, matrix in sums:
+        if (matrix.astype(bool) > was_in).nnz:
             raise InvalidInputError(f"{name} hold {name[:-5]}s of states that no trial was in")
 
 
 @dataclass(frozen=True, eq=False)
 class ActionCounts:
-    """Transition counts by state and action, pooled over timesteps and behaviors, by batch.
-
-    The transition from a state and an action depends neither on the timestep nor on the policy. So
-    these counts serve every policy.
+    """Transition counts by state and action, over all timesteps and policies, by batch.
 
     Keys (n,), ascending, are ((b S + s) A + a) S + s' of every kind of transition in batch b, with
     its count (a probability if counts are exact) and the sums of its rewards and their squares.
@@ -389,16 +375,16 @@ class ActionCounts:
     @property
     def mean_rewards(self) -> FloatArray:
         """Mean reward of each state and action, 0 where there is none, shape (S, A)."""
-        n = self.n_samples
-        return np.asarray(self._by_pair(self.reward_sums) / np.where(n > 0, n, 1))
+        return self._mean(self.reward_sums)
 
     @property
     def mean_durations(self) -> FloatArray:
         """Mean duration of each state and action, 0 where there is none, shape (S, A)."""
+        return self._mean(self.count if self.times is None else self.times[:, 0])
+
+    def _mean(self, sums: NDArray[np.number]) -> FloatArray:
         n = self.n_samples
-        if self.times is None:
-            return np.where(n > 0, 1.0, 0.0)
-        return np.asarray(self._by_pair(self.times[:, 0]) / np.where(n > 0, n, 1))
+        return np.asarray(self._by_pair(sums) / np.where(n > 0, n, 1))
 
     @property
     def transition_matrix(self) -> sparse.csr_array:
@@ -434,9 +420,9 @@ class ActionCounts:
         return _sums_by(self.pair, weights, size).reshape(self.n_states, self.n_actions)
 
 
-def together(*taken: ActionCounts | None) -> ActionCounts | None:
-    """Return the sum of the counts that are not None, or None."""
-    known = [each for each in taken if each is not None]
+def together(*parts: Any) -> Any:
+    """Return the sum of the parts that are not None, or None."""
+    known = [each for each in parts if each is not None]
     return reduce(add, known) if known else None
 
 

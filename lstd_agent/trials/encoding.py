@@ -276,7 +276,9 @@ class VectorEncoding(_Shared):
         return not isinstance(self.given, Standardized) or self.given.is_measured
 
     def measure(self, observations: NDArray[Any]) -> None:
-        """Measure standardized features on observations of trials (m, n, k)."""
+        """Measure standardized features on observations of trials (m, n, k), once."""
+        if self.is_measured:
+            return
         vectors = observations.reshape(-1, observations.shape[2]).astype(np.float64)
         self.given = self.given.measured(vectors[~np.isnan(vectors).any(axis=1)])
         self._compute = vector_features(self.given)

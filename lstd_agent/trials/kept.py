@@ -202,9 +202,7 @@ class KeptTrials:
         return full if self.lengths is None else self.lengths
 
     def states(self, n: int | None = None) -> NDArray[Any]:
-        """Return the states (n, t_max + 1, k) of the first n trials, or of all.
-
-        They are infinite after a trial was cut short.
+        """Return the states of the first n trials, or of all; infinite after they were cut short.
 
         Parameters
         ----------

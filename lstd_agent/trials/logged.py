@@ -1,10 +1,9 @@
 """Logged trials from arrays, tables and Minari datasets.
 
 A trial of n transitions has n + 1 observations, n rewards and, if logged, n actions and n
-durations. ``rewards[t]`` and ``actions[t]`` belong to leaving ``observations[t]``; the last
-observation follows the last reward. A shorter trial was *cut short*, unless it terminated: its next
-states are unknown, but the task did not end. Its transitions count, because equations are of single
-transitions.
+durations. ``rewards[t]`` and ``actions[t]`` belong to leaving ``observations[t]``. A shorter trial
+was *cut short*, unless it terminated: its next states are unknown, but the task did not end. Its
+transitions count, because equations are of single transitions.
 """
 
 from __future__ import annotations
@@ -29,6 +28,13 @@ from lstd_agent.trials.spaces import (
 
 Columns = str | Sequence[str]
 """The name of a column, or names of several columns that are a vector."""
+
+
+_SHIFTED = (
+    "add the observation that followed the last reward, or leave the last reward (and action) out. "
+    "If rewards[t] was paid on *entering* observations[t], they are shifted by one: leave the "
+    "first out"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,13 +123,8 @@ class LoggedTrials:
             each_array(lambda part: plain_array(part, "the observations of a trial"), batch)
             for batch in _each(observations, "observations")
         ]
-        paid = [_rewards_of(each, i) for i, each in enumerate(_each(rewards, "rewards"))]
-        taken, times, m = None, None, len(paid)
-        if actions is not None:
-            each_trial = _each(actions, "actions")
-            taken = [plain_array(each, "the actions of a trial") for each in each_trial]
-        if durations is not None:
-            times = _each(durations, "durations")
+        paid = _each(rewards, "rewards")
+        m, taken, times = len(paid), _each(actions, "actions"), _each(durations, "durations")
         if m == 0:
             raise InvalidInputError("there are no trials: give observations and rewards of one")
         for name, parts in (("observations", observed), ("actions", taken), ("durations", times)):
@@ -135,16 +136,33 @@ class LoggedTrials:
                 f"terminated holds a bool for each of {m} trials, whether it ended with its last "
                 f"transition; got {terminated!r}"
             )
-        for i, (batch, each) in enumerate(zip(observed, paid, strict=True)):
-            n = len(each)
-            _check_length(i, batch_size(batch), n)
-            if taken is not None and taken[i].shape[:1] != (n,):
+        for i, batch in enumerate(observed):
+            where = f"at timestep {{0}} of trial {i}"
+            try:
+                each = real_array(paid[i], "rewards")
+            except InvalidInputError:
+                each = np.empty(())
+            if each.ndim != 1 or not each.size:
                 raise InvalidInputError(
-                    f"trial {i} has {n} rewards and actions of shape {taken[i].shape}: there is "
-                    "one action for each reward"
+                    f"the rewards of trial {i} are one number a timestep, at least one; got "
+                    f"{paid[i]!r}"
                 )
+            check_rewards(each, where)
+            paid[i], n = each, len(each)
+            if (n_observations := batch_size(batch)) != n + 1:
+                remedy = _SHIFTED if n_observations == n else "give them one for one"
+                raise InvalidInputError(
+                    f"trial {i} has {n_observations} observations and {n} rewards; rewards[t] is "
+                    f"paid on leaving observations[t], and one more observation follows: {remedy}"
+                )
+            if taken is not None:
+                taken[i] = plain_array(taken[i], "the actions of a trial")
+                if taken[i].shape[:1] != (n,):
+                    raise InvalidInputError(
+                        f"trial {i} has {n} rewards and actions of shape {taken[i].shape}: there "
+                        "is one action for each reward"
+                    )
             if times is not None:
-                where = f"at timestep {{0}} of trial {i}"
                 times[i] = checked_durations(times[i], each.shape, where)
         return cls(observed, paid, taken, ended, observation_space, action_space, times)
 
@@ -236,7 +254,7 @@ class LoggedTrials:
         InvalidInputError
             If an episode has no transition, or goes on after its end.
         """
-        observations, rewards, actions, terminated = [], [], [], []
+        episodes: list[tuple[Any, ...]] = []
         for episode in dataset.iterate_episodes():
             if "duration" in (getattr(episode, "infos", None) or {}):
                 raise InvalidInputError(
@@ -249,18 +267,14 @@ class LoggedTrials:
                     f"episode {episode.id} terminates at timestep {int(np.argmax(ended))} and "
                     "goes on: give each episode of the dataset one end"
                 )
-            observations.append(episode.observations)
-            rewards.append(episode.rewards)
-            actions.append(episode.actions)
-            terminated.append(bool(ended[-1:].any()))
-        return cls.of(
-            observations,
-            rewards,
-            actions if all(isinstance(each, np.ndarray) for each in actions) else None,
-            terminated=np.array(terminated, dtype=bool),
-            observation_space=dataset.observation_space,
-            action_space=dataset.action_space,
-        )
+            parts = episode.observations, episode.rewards, episode.actions, ended[-1:].any()
+            episodes.append(parts)
+        columns = zip(*episodes, strict=True) if episodes else ([],) * 4
+        observations, rewards, actions, terminated = columns
+        are_arrays = all(isinstance(each, np.ndarray) for each in actions)
+        how = {"action_space": dataset.action_space, "terminated": np.array(terminated)}
+        how["observation_space"] = dataset.observation_space
+        return cls.of(observations, rewards, actions if are_arrays else None, **how)
 
 
 def as_logged(
@@ -292,43 +306,12 @@ def as_logged(
     return LoggedTrials.of(observations, rewards, actions, **how)
 
 
-def _each(parts: Any, name: str) -> list[Any]:
-    """Return the parts of all trials as a list, or raise."""
+def _each(parts: Any, name: str) -> Any:
+    """Return the parts of all trials as a list, or None as it is, or raise."""
     try:
-        return list(parts)
+        return None if parts is None else list(parts)
     except TypeError:
         raise InvalidInputError(f"{name} are given for each trial; got {parts!r}") from None
-
-
-def _rewards_of(rewards: ArrayLike, trial: int) -> FloatArray:
-    """Return a trial's rewards, checked."""
-    try:
-        paid = real_array(rewards, "rewards")
-    except InvalidInputError:
-        paid = np.empty(())
-    if paid.ndim != 1 or not paid.size:
-        raise InvalidInputError(
-            f"the rewards of trial {trial} are one number a timestep, at least one; got {rewards!r}"
-        )
-    check_rewards(paid, f"at timestep {{0}} of trial {trial}")
-    return paid
-
-
-def _check_length(trial: int, n_observations: int, n_rewards: int) -> None:
-    """Raise unless there is one more observation than there are rewards."""
-    if n_observations == n_rewards + 1:
-        return
-    remedy = "give them one for one"
-    if n_observations == n_rewards:
-        remedy = (
-            "the observation that followed the last reward is missing: add it, or leave the last "
-            "reward (and action) out. If rewards[t] is what was paid on *entering* "
-            "observations[t], they are shifted by one: leave the first out"
-        )
-    raise InvalidInputError(
-        f"trial {trial} has {n_observations} observations and {n_rewards} rewards; rewards[t] is "
-        f"paid on leaving observations[t], so that there is one more observation: {remedy}"
-    )
 
 
 def _column(frame: Any, name: Any, role: str) -> NDArray[Any]:
@@ -473,10 +456,10 @@ def _times(
     elif "time" not in columns:
         return None
     elif is_whole.any():
+        label = columns["trial"][last[np.argmax(is_whole)]]
         raise InvalidInputError(
-            "no row follows the last one of trial "
-            f"{columns['trial'][last[np.argmax(is_whole)]]!s}, so time= does not give its "
-            "duration: name a column of durations (duration=) instead"
+            f"no row follows the last one of trial {label!s}, so time= does not give its duration: "
+            "name a column of durations (duration=) instead"
         )
     elif columns["time"].dtype.kind not in "fiubM":
         raise InvalidInputError(

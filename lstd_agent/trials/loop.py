@@ -53,9 +53,7 @@ class UserLoop:
         self._recording = Recording(encoding, self._gathered.n_batches)
         self._declared_t_max = t_max
         self._lockstep: LockstepTrials | None = None
-        # Up to this timestep only the order of timesteps is checked; features are checked once.
-        self._is_checked = False
-        self._longest: float = -1
+        self._longest: float = -1  # up to this timestep only the order of timesteps is checked
         return self._sequential
 
     @property
@@ -113,13 +111,6 @@ class UserLoop:
         if t == 0:
             self._thread = get_ident()
             trial.start(observation, self._gathered.is_timed)
-            if not self._is_checked:
-                try:
-                    trial.check_features()
-                except BaseException:
-                    trial.drop()
-                    raise
-                self._is_checked = True
         elif get_ident() != self._thread:
             raise _other_thread()
         elif trial.terminated:
@@ -141,7 +132,7 @@ class UserLoop:
         terminated: ArrayLike,
         duration: ArrayLike | None,
     ) -> None:
-        rewards = as_rewards(reward, (len(reward),), t)
+        rewards, (n, *_) = as_rewards(reward, (len(reward),), t), np.shape(reward)
         if self._trial.n_timesteps:
             raise InvalidInputError("a single trial is under way: call end_trial() first")
         encoding, trials = self._trial.encoding, self._lockstep
@@ -149,7 +140,6 @@ class UserLoop:
         if trials is not None and get_ident() != self._thread:
             raise _other_thread()
         state, next_state = encoding.encode(observation), encoding.encode(next_observation)
-        n = rewards.size
         shapes = (state.shape[:1], rewards.shape, next_state.shape[:1])
         if n == 0 or shapes != ((n,),) * 3:
             raise InvalidInputError(
@@ -163,14 +153,13 @@ class UserLoop:
             self._thread = get_ident()
             how = self._gathered.n_trials, self._gathered.n_stored_trials
             trials = LockstepTrials(self._recording, state, *how)
-        elif len(trials.states) != n:
+        if len(trials.states) != n:
             raise InvalidInputError(
                 f"{len(trials.states)} trials are under way; got observations of {n}"
             )
-        else:
-            same = (state == trials.states).reshape(n, -1).all(axis=1) | ~trials.living
-            if not same.all():
-                raise _elsewhere(int(np.argmin(same)), t)
+        same = (state == trials.states).reshape(n, -1).all(axis=1) | ~trials.living
+        if t > 0 and not same.all():
+            raise _elsewhere(int(np.argmin(same)), t)
         trials.advance(rewards, next_state, ended, None, duration)
         self._lockstep = trials
 

@@ -146,7 +146,7 @@ class SequentialTrials:
 
     def __init__(self, encoding: Encoding, t_max: int | None) -> None:
         self.encoding, self.t_max = encoding, t_max
-        self._hold = encoding.hold
+        self._hold, self._is_checked = encoding.hold, False
         # States, rewards, durations, actions, and whether it terminated, of each finished trial.
         self.finished: list[tuple[Any, ...]] = []
         self.drop()
@@ -164,17 +164,18 @@ class SequentialTrials:
     def start(self, observation: Any, is_timed: bool | None = None) -> None:
         """Start a trial with an observation; drop any trial under way.
 
-        ``is_timed`` says whether steps of other trials have durations, if that is known.
+        ``is_timed`` says whether steps of other trials have durations, if that is known. The first
+        observation of all shows whether features can be computed.
         """
         self.drop()
-        self._held.append(self._hold(observation))
+        held: Any = self._hold(observation)
+        if not self._is_checked:
+            self.encoding.check_features(self.encoding.encode_held([held]))
+            self._is_checked = True
+        self._held.append(held)
         if is_timed is None and self.finished:
             is_timed = bool(self.finished[0][2])
         self._is_timed = is_timed
-
-    def check_features(self) -> None:
-        """Raise unless features can be computed of the last observation."""
-        self.encoding.check_features(self.encoding.encode_held([self.last]))
 
     def advance(
         self,

@@ -1,10 +1,10 @@
 """Observations of Gymnasium spaces: in batches, as flat vectors, and by numbers.
 
 A *batch* holds n observations in a vector environment's form: an array, or a dict or tuple of
-arrays. `flatten_batch` makes vectors of a batch like `gymnasium.spaces.flatten`. `Numbering` counts
-the elements of a finite space. Its *parts* are the values of Discrete spaces and the entries of
-MultiDiscrete, MultiBinary and bounded integer Box spaces. With n_i values of part i, the parts are
-digits in mixed radix, the last one the lowest:
+arrays. `flatten_batch` makes vectors of a batch; `Numbering` numbers the elements of finite spaces.
+Its *parts* are the values of Discrete spaces and the entries of MultiDiscrete, MultiBinary and
+bounded integer Box spaces. With n_i values of part i, the parts are digits in mixed radix, the last
+one the lowest:
 
     number = (... (p_1 - low_1) n_2 + (p_2 - low_2)) n_3 + ...
 """

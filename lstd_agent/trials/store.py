@@ -1,9 +1,7 @@
 """`TrialStore`: an agent's trials, from any source.
 
 They come from an environment, from the user's own loop, as counts or logged trials, or from another
-agent. `SeminormLSTDAgent` has a store, and describes what its methods take. `Batches` holds the
-finished trials. Batches are independent, and standard errors compare them. Counted trials are dealt
-into batches when they are added, kept trials when they are fitted, by their content.
+agent. `SeminormLSTDAgent` has a store, and describes what its methods take.
 """
 
 from __future__ import annotations
@@ -22,9 +20,10 @@ from numpy.typing import NDArray
 
 from lstd_agent.errors import InvalidInputError, NotFittedError, check_choice, check_integer
 from lstd_agent.features.tables import Features, Standardized, is_table
+from lstd_agent.trials.batches import Batches
 from lstd_agent.trials.collect import AnyEnv, Request, single_spaces
-from lstd_agent.trials.counted import CountedTrials, Portion, Recording, TrialSample, batch_of
-from lstd_agent.trials.counts import ActionCounts, CountsLike, TransitionCounts
+from lstd_agent.trials.counted import CountedTrials, Portion, Recording
+from lstd_agent.trials.counts import CountsLike, TransitionCounts
 from lstd_agent.trials.encoded_logs import (
     action_numbers,
     check_actions,
@@ -32,7 +31,7 @@ from lstd_agent.trials.encoded_logs import (
     implied_space,
 )
 from lstd_agent.trials.encoding import Encoding, ObservationKind, make_encoding
-from lstd_agent.trials.kept import KeptTrials, check_timed, in_words, taken_to_file, together
+from lstd_agent.trials.kept import KeptTrials
 from lstd_agent.trials.logged import as_logged
 from lstd_agent.trials.loop import UserLoop
 from lstd_agent.trials.policies import (
@@ -42,7 +41,7 @@ from lstd_agent.trials.policies import (
     discrete_actions,
     make_actor,
 )
-from lstd_agent.trials.workers import EnvSource, runner_of, spaces_of
+from lstd_agent.trials.workers import EnvSource, collect, spaces_of
 
 Termination = Literal["raise", "absorb"]
 """A trial that terminates raises an error, or stays in a terminal state."""
@@ -54,165 +53,6 @@ _FEWEST_BATCHES, _MOST_BATCHES = 10, 100_000
 
 # Standardized features are measured on at most so many numbers.
 _MOST_MEASURED = 2**26
-
-
-class Batches:
-    """All finished trials, in at most ``n_batches`` batches: counted, or kept.
-
-    ``n_stored_trials`` counted trials are kept whole. Kept trials beyond ``max_bytes`` are held in
-    temporary files.
-    """
-
-    def __init__(self, n_batches: int, n_stored_trials: int, max_bytes: int) -> None:
-        self.n_batches, self.n_stored_trials = n_batches, n_stored_trials
-        self.max_bytes, self.in_file = max_bytes, False
-        # Each portion is several times as large as the next, since adding each small one to all
-        # trials would be slow.
-        self._portions: list[Portion] = []
-        self._dealt: KeptTrials | None = None
-
-    @property
-    def n_trials(self) -> int:
-        """Number of trials so far."""
-        return sum(portion.n_trials for portion in self._portions)
-
-    @property
-    def t_max(self) -> int | None:
-        """The last timestep of every trial; None before there is one."""
-        return self._portions[0].t_max if self._portions else None
-
-    @property
-    def is_timed(self) -> bool | None:
-        """Whether steps have durations; None before there are trials."""
-        return _times(self._portions[0]) is not None if self._portions else None
-
-    @property
-    def are_kept(self) -> bool:
-        """Whether there are trials, and they are kept."""
-        return bool(self._portions) and isinstance(self._portions[0], KeptTrials)
-
-    def add(self, portion: Portion) -> None:
-        """Add trials, counted in as many batches, or kept."""
-        self.check_t_max(portion.t_max)
-        portions, in_file = list(self._portions), self.in_file
-        check_timed(self.is_timed, _times(portion))
-        if isinstance(portion, KeptTrials):
-            in_file |= portion.nbytes + sum(_size(each) for each in portions) > self.max_bytes
-        portions.append(self._joined([portion], in_file))
-        while len(portions) > 1 and _size(portions[-2]) < 2 * _size(portions[-1]):
-            portions[-2:] = [self._joined(portions[-2:], in_file)]
-        self._portions, self.in_file, self._dealt = portions, in_file, None
-
-    def _joined(self, portions: list[Any], in_file: bool) -> Portion:
-        """Return portions as one; of counted trials at most ``n_stored_trials`` are whole."""
-        if isinstance(portions[0], KeptTrials):
-            return together(portions, in_file=in_file)
-        joined: CountedTrials = reduce(add, portions)
-        sample, most = joined.sample, self.n_stored_trials
-        if sample is None or len(sample.hashes) <= most:
-            return joined
-        return replace(joined, sample=sample.least(most) if most else None)
-
-    @property
-    def portion(self) -> Portion | None:
-        """All trials as one portion."""
-        while len(self._portions) > 1:
-            self._portions[-2:] = [self._joined(self._portions[-2:], self.in_file)]
-        return self._portions[0] if self._portions else None
-
-    @property
-    def kept(self) -> KeptTrials:
-        """All kept trials, in the order in which they came."""
-        portion = self.portion
-        assert isinstance(portion, KeptTrials)
-        return portion
-
-    @property
-    def total(self) -> KeptTrials:
-        """All kept trials, sorted by batch and content."""
-        if self._dealt is None:
-            order, _ = batch_of(self.kept, self.n_batches)
-            kept = self.kept
-            self._dealt = taken_to_file(kept, order) if self.in_file else kept.take(order)
-        return self._dealt
-
-    @property
-    def _counted(self) -> tuple[CountedTrials | None, list[int]]:
-        """All counted trials, if there are any, and the batches that have some."""
-        portion = self.portion
-        if not isinstance(portion, CountedTrials):
-            return None, []
-        return portion, np.flatnonzero(portion.n_by_batch).tolist()
-
-    @property
-    def sums(self) -> list[TransitionCounts]:
-        """The counts of each batch that has any; none of kept trials."""
-        portion, batches = self._counted
-        return [portion.batch(b) for b in batches] if portion else []
-
-    @property
-    def taken(self) -> list[ActionCounts | None]:
-        """The action counts of each batch that has counted trials."""
-        portion, batches = self._counted
-        taken = portion.taken if portion else None
-        return [None if taken is None else taken.batch(b) for b in batches]
-
-    @property
-    def sample(self) -> TrialSample | None:
-        """Up to ``n_stored_trials`` counted trials that are kept whole."""
-        portion, _ = self._counted
-        return portion.sample if portion else None
-
-    def add_counts(
-        self,
-        counts: TransitionCounts,
-        taken: ActionCounts | None = None,
-        sample: TrialSample | None = None,
-    ) -> None:
-        """Add counts, which do not separate trials, to the batch with fewest trials."""
-        sizes = [each.n_by_batch for each in self._portions if isinstance(each, CountedTrials)]
-        smallest = int(np.argmin(sum(sizes, np.zeros(self.n_batches))))
-        self.add(CountedTrials.of(counts, smallest, self.n_batches, taken, sample))
-
-    def merge(self, theirs: Batches) -> None:
-        """Add the trials of another agent, all or nothing; it may be the same."""
-        ours, portion = self.portion, theirs.portion
-        if portion is None:
-            return
-        self.check_t_max(portion.t_max)
-        check_timed(self.is_timed, _times(portion))
-        if isinstance(portion, KeptTrials):
-            self.add(portion)
-            return
-        if isinstance(ours, CountedTrials) and ours.taken is not None and portion.taken is not None:
-            ours.taken.check_adds(portion.taken)
-        samples = [theirs.sample]
-        for counts, taken in list(zip(theirs.sums, theirs.taken, strict=True)):
-            self.add_counts(counts, taken, samples.pop() if samples else None)
-
-    def account(self) -> str:
-        """Return how trials of vectors are kept, as text; empty for counted ones."""
-        if not self.are_kept:
-            return ""
-        place = "in temporary files" if self.in_file else "as they came"
-        allowed = f"max_bytes {in_words(self.max_bytes)}"
-        return f"{place}: {in_words(self.kept.nbytes)} ({allowed})"
-
-    def check_t_max(self, t_max: int) -> None:
-        """Raise `InvalidInputError` if the trials so far have another last timestep."""
-        if self.t_max not in (None, t_max):
-            raise InvalidInputError(
-                f"the trials collected so far have t_max = {self.t_max}; got {t_max}. "
-                "Collect with the same t_max, or forget them with reset()"
-            )
-
-
-def _times(portion: Portion) -> Any:
-    return portion.durations if isinstance(portion, KeptTrials) else portion.duration_sums
-
-
-def _size(portion: Portion) -> int:
-    return portion.nbytes if isinstance(portion, KeptTrials) else portion.size
 
 
 class TrialStore:
@@ -299,7 +139,6 @@ class TrialStore:
 
     def collect(self, env: AnyEnv | EnvSource, policy: Policy, request: Request) -> None:
         """Run trials and add them; see `SeminormLSTDAgent.collect`."""
-        run = runner_of(env, request)
         space, action_space = spaces_of(env)
         with self._lock:
             encoding = self._encoding_of(space)
@@ -316,7 +155,7 @@ class TrialStore:
                     self.actions = discrete_actions(action_space)
 
             how = replace(request, n_stored=self.n_stored_trials, first=self._batches.n_trials)
-            run(recording, stated.policy, keep, how)
+            collect(env, recording, stated.policy, keep, how)
 
     def attach(
         self,

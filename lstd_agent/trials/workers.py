@@ -1,10 +1,10 @@
 """Collection in shards, and independent tasks on any `concurrent.futures.Executor`.
 
 A *shard* is a number of trials of an environment that a worker makes for itself, with a seed
-spawned from the collection's seed. Shards are added up in order, so the result is the same for
-any number of workers, even if some die. Shards are *tasks*: a task is a function of one picklable
-argument. Results come as they finish. A task whose worker died is run again; one that raises an
-error is not.
+spawned from the collection's seed. Shards are added up in their order, so the result is the same
+for any number of workers, even if some die. Shards are *tasks*: a task is a function of one
+picklable argument. Results come as they finish. A task whose worker died is run again; one that
+raises an error is not.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from concurrent.futures import (
 )
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import replace
-from functools import partial
 from importlib import import_module
 from itertools import chain
 from multiprocessing.connection import Connection
@@ -201,16 +200,19 @@ def spaces_of(env: AnyEnv | EnvSource) -> tuple[gym.Space[Any], gym.Space[Any]]:
         return single_spaces(sample)
 
 
-def runner_of(env: AnyEnv | EnvSource, request: Request) -> Callable[..., None]:
-    """Return the function that runs trials, in the given environment or in workers."""
+def collect(
+    env: AnyEnv | EnvSource, recording: Recording, policy: Policy, keep: Keep, request: Request
+) -> None:
+    """Run trials in the given environment or in workers, and hand over finished portions."""
     if not isinstance(env, gym.Env | VectorEnv):
-        return partial(collect_shards, env)
+        collect_shards(env, recording, policy, keep, request)
+        return
     if request.workers != 1 or request.executor is not None or request.shard_size is not None:
         raise InvalidInputError(
             "workers make their own environments: pass an id, or a function that makes "
             f"an environment, instead of {env}"
         )
-    return partial(collect_rounds, env)
+    collect_rounds(env, recording, policy, keep, request)
 
 
 def make_env(source: EnvSource | EnvSpec, n_trials: int) -> AnyEnv:

@@ -58,8 +58,9 @@ def run(kind: str, seed: int, most_trials: int = 1500) -> Outcome:
             answers, found.starts_off = ask(task, seed)
             for name, (estimate, error) in answers.items():
                 unit = task.length if name == "gain" else 1
-                numbers = [unit * x for x in (estimate, error, truth[name], seen[name])]
-                found.answers[name] = Answer(*map(float, numbers), direct=direct[name])
+                numbers = estimate, error, truth[name], seen[name]
+                a, b, c, d = (float(unit * x) for x in numbers)
+                found.answers[name] = Answer(a, b, c, d, direct[name])
         except EvaluationError as raised:
             found.raised = str(raised)
         except Exception:

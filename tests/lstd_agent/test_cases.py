@@ -16,7 +16,7 @@ from gymnasium.spaces import Discrete
 from numpy.testing import assert_allclose
 
 from lstd_agent import LambdaReturn, OneHot, Polynomial, RadialBasis, SeminormLSTDAgent
-from lstd_agent.errors import EvaluationError, FitWarning, InvalidInputError
+from lstd_agent.errors import EvaluationError, FitWarning, InvalidInputError, NotFittedError
 
 MOST_ERRORS = 5.0
 """How many of its standard errors an answer may be away."""
@@ -373,6 +373,9 @@ def test_a_hidden_state_that_pays_is_named_and_returns_give_the_difference(
     assert agent.diagnostics().misfits
     assert 'use compare(a, b, by="returns")' in said
     assert is_near(found.difference, found.standard_error, 50.0, 3.0)
+    some, none = ([[0.0]], [[4.0]]) if as_vectors else ([0], [4])
+    with pytest.raises(NotFittedError, match=r"there are fewer for b = .*4"):
+        agent.compare(some, none, by="returns")
 
 
 @pytest.mark.first(1)

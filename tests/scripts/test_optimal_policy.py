@@ -39,6 +39,7 @@ def test_worst_is_the_worst(capsys: pytest.CaptureFixture[str]) -> None:
 
 BAD_ARGUMENTS = [
     (("FrozenPond-v1",), "Environment `FrozenPond` doesn't exist."),
+    (("nowhere/Pond-v1",), "`unichain list` shows the suite's ids"),
     (("CartPole-v1",), "CartPole-v1 has no exact model"),
     (("Unichain-h6-v0", "--criterion", "discounted"), "needs discount="),
     (("Unichain-h6-v0", "--criterion", "best"), "invalid choice: 'best'"),

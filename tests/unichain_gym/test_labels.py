@@ -10,7 +10,12 @@ import pytest
 from scipy import sparse
 
 from unichain_gym import MarkovChain, TabularEnv, TabularMDP, make_mdp, register_mnemonics
-from unichain_gym.errors import InvalidArgumentError, InvalidModelError, ModelTooLargeError
+from unichain_gym.errors import (
+    InvalidArgumentError,
+    InvalidModelError,
+    ModelTooLargeError,
+    MulticlassError,
+)
 
 STATES = ["runs", "broken", "idle"]
 P = np.array([[0.9, 0.1, 0.0], [0.5, 0.0, 0.5], [1.0, 0.0, 0.0]])
@@ -51,6 +56,15 @@ def test_transitions_are_read_by_name_from_any_container(transitions: Any) -> No
     expected = TabularMDP.from_transitions(numbers, [1.0, 0.0])
     for field in ("next_state", "probability", "reward"):
         np.testing.assert_array_equal(getattr(mdp, field), getattr(expected, field))
+
+
+def test_tables_of_classes_and_paths_show_names() -> None:
+    chain = MDP.induce([0, 0])
+    assert str(chain.classify()).endswith("runs, broken")
+    assert "<td>slow</td>" in chain.simulate(3, seed=0)._repr_html_()
+    still = MarkovChain(pd.DataFrame(np.eye(3), STATES, STATES), REWARD, START)
+    with pytest.raises(MulticlassError, match=r"\{runs\}, \{broken\}, \{idle\}"):
+        _ = still.gain
 
 
 def test_names_stay_in_files_and_restrictions(tmp_path: Any) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from functools import partial
 
 import matplotlib
 import numpy as np
@@ -21,8 +20,7 @@ from unichain_gym.drawing import (
     TRANSIENT_COLOR,
     Diagram,
     draw_mdp,
-    render_ansi,
-    render_rgb,
+    render_state,
 )
 from unichain_gym.errors import InvalidArgumentError, MissingDependencyError
 from unichain_gym.layout import NODE_RADIUS
@@ -172,7 +170,7 @@ def test_a_chain_is_drawn_by_its_own_transitions_and_its_bias(tmp_path):
 
 def test_frames_differ_only_in_the_mark_and_come_back_exactly():
     mdp = make_mdp("h36c")
-    first, second, again = (render_rgb(mdp, state, 1) for state in (3, 17, 3))
+    first, second, again = (render_state(mdp, "rgb_array", state, 1) for state in (3, 17, 3))
     assert first.dtype == np.uint8
     assert first.shape == second.shape
     assert first.shape[0] % 2 == first.shape[1] % 2 == 0
@@ -198,22 +196,27 @@ def test_the_current_state_is_ringed_in_the_color_of_the_last_action():
     )
     for action, color in ((0, ACTION_COLORS[0]), (1, ACTION_COLORS[1]), (None, "black")):
         for picture in (
-            render_rgb(mdp, 5, action),
+            render_state(mdp, "rgb_array", 5, action),
             pixels(draw_mdp(mdp, state=5, action=action))[0],
         ):
             assert np.abs(picture[row, column] / 255 - to_rgb(color)).max() < 0.02
-        assert np.abs(render_rgb(mdp, 6, action)[row, column] / 255 - to_rgb(color)).max() > 0.2
+        assert (
+            np.abs(
+                render_state(mdp, "rgb_array", 6, action)[row, column] / 255 - to_rgb(color)
+            ).max()
+            > 0.2
+        )
 
 
 def test_ansi_is_one_line_that_names_state_class_action_and_reward():
     mdp = make_mdp("h36c")
-    assert render_ansi(mdp, 12, 1, 1.0) == (
+    assert render_state(mdp, "ansi", 12, 1, 1.0) == (
         "h36c: state 12 of 36 (transient), after action 1 with reward 1"
     )
-    assert render_ansi(mdp, 33, 0, 2.75) == (
+    assert render_state(mdp, "ansi", 33, 0, 2.75) == (
         "h36c: state 33 of 36 (recurrent), after action 0 with reward 2.75"
     )
-    assert render_ansi(mdp, 0, None, None) == "h36c: state 0 of 36 (transient)"
+    assert render_state(mdp, "ansi", 0, None, None) == "h36c: state 0 of 36 (transient)"
 
 
 @pytest.mark.parametrize(
@@ -248,22 +251,22 @@ def test_arguments_that_do_not_fit_the_mdp_are_refused(arguments, message):
     mdp = make_mdp("h6")
     with pytest.raises(InvalidArgumentError, match=message):
         draw_mdp(mdp, **arguments)
-    for render, action in ((render_rgb, 2), (partial(render_ansi, reward=0.0), -1)):
+    for mode, action in (("rgb_array", 2), ("ansi", -1)):
         with pytest.raises(InvalidArgumentError, match=f"from 0 to 1; got {action}"):
-            render(mdp, 0, action)
+            render_state(mdp, mode, 0, action)
 
 
 def test_without_matplotlib_the_error_names_the_extra(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "matplotlib.backends.backend_agg", None)
     mdp = make_mdp("h6")
     for draw in (
-        lambda: render_rgb(mdp, 0, 0),
+        lambda: render_state(mdp, "rgb_array", 0, 0),
         lambda: draw_mdp(mdp),
         lambda: mdp.plot(tmp_path / "a.png"),
     ):
         with pytest.raises(MissingDependencyError, match=r'pip install "unichain-gym\[plot\]"'):
             draw()
-    assert render_ansi(mdp, 0, None, None) == "h6: state 0 of 6 (transient)"
+    assert render_state(mdp, "ansi", 0, None, None) == "h6: state 0 of 6 (transient)"
 
 
 def test_an_id_with_its_module_imports_no_heavy_library_and_no_pyplot():

@@ -1,7 +1,5 @@
 """Core ``x``: one absorbing state with reward 0, the end of an episodic task."""
 
-from __future__ import annotations
-
 from enum import IntEnum
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Core ``q``: access-control queuing (Sutton & Barto 2018, example 10.2)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from enum import IntEnum
 from math import comb

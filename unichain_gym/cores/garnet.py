@@ -1,7 +1,5 @@
 """Core ``g``: a random MDP of the Garnet family (Archibald, McKinnon & Thomas 1995)."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from unichain_gym.cores.core import Core

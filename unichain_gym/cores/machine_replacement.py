@@ -4,8 +4,6 @@ The problem is described by Puterman (1994). The numbers, with the cost of each 
 prototype example in the chapter on Markov decision processes of Hillier & Lieberman.
 """
 
-from __future__ import annotations
-
 from enum import IntEnum
 
 import numpy as np

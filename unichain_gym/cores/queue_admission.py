@@ -1,7 +1,5 @@
 """Core ``a``: admission to a queue M/M/1/K, seen at events (Naor 1969)."""
 
-from __future__ import annotations
-
 from enum import IntEnum
 
 import numpy as np

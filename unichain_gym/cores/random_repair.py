@@ -4,8 +4,6 @@ Each policy induces a renewal-reward process (Ross 1970, Barlow & Proschan 1965)
 chosen here.
 """
 
-from __future__ import annotations
-
 from enum import IntEnum
 
 import numpy as np

@@ -3,8 +3,6 @@
 The task comes from Strehl & Littman (2008), the numbers from Osband, Russo & Van Roy (2013).
 """
 
-from __future__ import annotations
-
 from enum import IntEnum
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Core ``c``: the five-state chain of Strens (2000)."""
 
-from __future__ import annotations
-
 from enum import IntEnum
 
 import numpy as np

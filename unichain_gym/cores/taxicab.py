@@ -1,7 +1,5 @@
 """Core ``h``: Howard's taxicab problem in the form of Hordijk, Dekker & Kallenberg (1985)."""
 
-from __future__ import annotations
-
 from enum import IntEnum
 
 import numpy as np

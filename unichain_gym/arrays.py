@@ -1,8 +1,0 @@
-"""The array types of annotations; docstrings give the shapes."""
-
-import numpy as np
-from numpy.typing import NDArray
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
