@@ -25,6 +25,8 @@ from lstd_agent import SeminormLSTDAgent, TransitionCounts
 from lstd_agent.commands import outputs, running, trial_inputs
 from lstd_agent.environments import available_memory, find_id, with_unit
 from lstd_agent.errors import NotFittedError
+from lstd_agent.features.rows import dense
+from lstd_agent.features.tables import feature_table
 from lstd_agent.figure_style import COLORS, WIDTH, new_figure, styled
 from lstd_agent.plotting import draw_occupancy
 from lstd_agent.problems import PiecewiseValues, StepwiseErrors, full_distributions
@@ -114,10 +116,7 @@ def visits_of(counts: TransitionCounts) -> sparse.csr_array:
 def table_of(agent: SeminormLSTDAgent) -> np.ndarray[Any, Any]:
     """Return the features (S, d) of an agent that counts states."""
     features: Any = agent.features
-    if not hasattr(features, "table"):
-        return np.asarray(features, dtype=np.float64)
-    rows = features.table(agent.counts.n_states)
-    return np.asarray(sparse.csr_array(rows).toarray(), dtype=np.float64)
+    return dense(feature_table(features, np.arange(agent.counts.n_states)))
 
 
 def results(
@@ -199,8 +198,8 @@ def as_text(report: dict[str, Any]) -> str:
         table({head: states[name] for name, head in names.items() if name in states}),
     ]
     if "total_rems" in report:
-        totals = f"total rems {report['total_rems']:.4g}, total repb {report['total_repb']:.4g}"
-        lines += ["", totals]
+        rems, repb = report["total_rems"], report["total_repb"]
+        lines += ["", f"total rems {rems:.4g}, total repb {repb:.4g}"]
     if "totals_left_out" in report:
         lines += ["", f"total rems and repb left out: {report['totals_left_out']}"]
     return "\n".join(lines)

@@ -156,7 +156,8 @@ def test_errors_are_multiples_of_the_best_constants_error(complexity: Rows) -> N
 def test_a_finished_study_computes_nothing_and_more_trials_add_rows(
     folder: Path, complexity: Rows
 ) -> None:
-    study: Any = replace(COMPLEXITY, rows=None)
+    nothing: Any = None
+    study = replace(COMPLEXITY, rows=nothing)
     fewer = study.run(folder, None, {"env": ["h6"], "n_trials": (100,)}, 1)
     assert fewer == complexity
     more = COMPLEXITY.run(folder, None, {"env": ["h6"], "n_trials": (100, 200)}, 1)

@@ -84,7 +84,8 @@ def test_a_file_cut_at_any_byte_is_completed_to_the_same_rows(
 def test_a_finished_study_computes_nothing(tmp_path: Path, uninterrupted: list[str]) -> None:
     path = tmp_path / "exact_rows.jsonl"
     path.write_text("\n".join(uninterrupted) + "\n")
-    study: Any = replace(EXACT, rows=None)
+    nothing: Any = None
+    study = replace(EXACT, rows=nothing)
     assert len(study.run(tmp_path, **STUDY)) == 24
 
 

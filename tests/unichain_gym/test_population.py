@@ -304,7 +304,7 @@ def test_the_same_seed_gives_the_same_counts():
 def test_numbers_out_of_range_are_refused(arguments, message):
     chain = make_mdp("x1").induce([0])
     with pytest.raises(InvalidArgumentError, match=message):
-        simulate_counts(chain, *arguments, 0)
+        simulate_counts(chain, arguments[0], arguments[1], 0)
 
 
 def test_a_seed_is_as_good_as_a_generator_and_a_model_is_no_chain():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -24,6 +25,10 @@ from unichain_gym.drawing import (
 )
 from unichain_gym.errors import InvalidArgumentError, MissingDependencyError
 from unichain_gym.layout import NODE_RADIUS
+
+
+def frame(mdp, state, action) -> Any:
+    return render_state(mdp, "rgb_array", state, action)
 
 
 def pixels(figure):
@@ -170,7 +175,7 @@ def test_a_chain_is_drawn_by_its_own_transitions_and_its_bias(tmp_path):
 
 def test_frames_differ_only_in_the_mark_and_come_back_exactly():
     mdp = make_mdp("h36c")
-    first, second, again = (render_state(mdp, "rgb_array", state, 1) for state in (3, 17, 3))
+    first, second, again = (frame(mdp, state, 1) for state in (3, 17, 3))
     assert first.dtype == np.uint8
     assert first.shape == second.shape
     assert first.shape[0] % 2 == first.shape[1] % 2 == 0
@@ -196,16 +201,11 @@ def test_the_current_state_is_ringed_in_the_color_of_the_last_action():
     )
     for action, color in ((0, ACTION_COLORS[0]), (1, ACTION_COLORS[1]), (None, "black")):
         for picture in (
-            render_state(mdp, "rgb_array", 5, action),
+            frame(mdp, 5, action),
             pixels(draw_mdp(mdp, state=5, action=action))[0],
         ):
             assert np.abs(picture[row, column] / 255 - to_rgb(color)).max() < 0.02
-        assert (
-            np.abs(
-                render_state(mdp, "rgb_array", 6, action)[row, column] / 255 - to_rgb(color)
-            ).max()
-            > 0.2
-        )
+        assert np.abs(frame(mdp, 6, action)[row, column] / 255 - to_rgb(color)).max() > 0.2
 
 
 def test_ansi_is_one_line_that_names_state_class_action_and_reward():
