@@ -320,7 +320,8 @@ class Diagnostics:
             f"samples {min(self.start_samples, default=0.0):.6g} or more",
             f"start       mean value {self.start_value:.6g} by the features, "
             f"{self.start_rewards:.6g} by rewards{alike}",
-            f"trials      HAVE MEANS OF THEIR OWN, ± {self.own_means:.2g}" * bool(self.own_means),
+            f"trials      DIFFER IN MEAN REWARD FOR GOOD, by ± {self.own_means:.2g}"
+            * bool(self.own_means),
             "trials      drawn from the counts, because only counts were given" * self.drawn,
             f"classes     {classes} recurrent in the tail" * (classes is not None),
             f"features    {self.features}",

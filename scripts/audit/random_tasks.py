@@ -177,7 +177,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         facts |= {"features": task.features, "options": task.options, "sides": task.sides}
         print("\n".join(f"{key:12s} {value}" for key, value in (facts | asdict(found)).items()))
         return 0
-    had = options.out.read_text().splitlines() if options.out and options.out.exists() else []
+    had = (
+        options.out.read_text("utf-8").splitlines() if options.out and options.out.exists() else []
+    )
     outcomes = [read(line) for line in had]
     done, n = {(each.kind, each.seed) for each in outcomes}, len(options.kind)
     wanted = [(options.kind[i % n], options.seed + i // n) for i in range(options.fits)]
@@ -186,7 +188,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         mapped: Any = map
         if options.workers > 1:
             mapped = stack.enter_context(ProcessPoolExecutor(options.workers)).map
-        file = stack.enter_context(options.out.open("a")) if options.out else None
+        file = stack.enter_context(options.out.open("a", encoding="utf-8")) if options.out else None
         for each in mapped(run, *zip(*names, strict=True)) if names else ():
             outcomes.append(each)
             if file:
