@@ -18,18 +18,18 @@ values (N, T + 1); surprises (N, T); groups of trials with like starts, all tria
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
+from lstd_agent.diagnostics import FEWEST_TRIALS, Misfit, TailCheck
 
 # Probability of a false alarm by one of the five checks, with all its tests.
 LEVEL = 0.03 / 5
 
-# Standard errors of smaller groups are uncertain; with fewer trials no S can be critical.
-MIN_TRIALS, FEWEST_TRIALS = 24, 12
+# Standard errors of smaller groups are uncertain.
+MIN_TRIALS = 24
 
 # Missing rewards matter beyond this share of E; probability of this for an alarm, for "not known".
 _MISSING, _SURE, _MAYBE = 0.15, 0.8, 0.3
@@ -53,67 +53,6 @@ _FEW_STARTS, _GROUPS = 40, 16
 
 _TINY = 1e-300
 _ROUNDING = 1e-9
-
-
-def in_a_line(observation: Any) -> str:
-    """Return an observation in a line, shortened if it is large."""
-    if isinstance(observation, np.ndarray):
-        return np.array2string(observation, max_line_width=10**4, threshold=8, edgeitems=2)
-    return str(observation)
-
-
-@dataclass(frozen=True)
-class TailCheck:
-    """Whether the rewards and the states of the last timesteps have settled.
-
-    ``missing``: reward above the gain after the last timestep; ``unit``: E, by how much the start
-    changes the total reward; ``known``: whether trials show if rewards have settled; ``moving``:
-    further movement of states, in standard deviations.
-    """
-
-    missing: float
-    missing_error: float
-    unit: float
-    rewards_settled: bool
-    states_settled: bool
-    known: bool
-    moving: float
-
-    @property
-    def settled(self) -> bool:
-        """Whether both rewards and states have settled."""
-        return self.rewards_settled and self.states_settled
-
-
-@dataclass(frozen=True)
-class Misfit:
-    """A group of starts (0: all trials) whose mean value contradicts the rewards of its trials.
-
-    ``predicted``: mean value by the fit; ``direct``: by rewards above the gain of ``horizon``
-    timesteps and, if ``closed``, by the fitted value after them; ``error``: the standard error of
-    the difference; ``start``: one of ``n_starts`` different starts (None for all trials).
-    """
-
-    group: int
-    predicted: float
-    direct: float
-    error: float
-    horizon: int
-    closed: bool
-    start: Any = None
-    n_starts: int = 0
-
-    def __str__(self) -> str:
-        who = f"the mean value of {self.n_starts} starts about {in_a_line(self.start)}"
-        if self.start is None:
-            who = "the mean value of the start"
-        elif self.n_starts == 1:
-            who = f"the value of start {in_a_line(self.start)}"
-        return (
-            f"{who} is {self.predicted:.6g} by the features, and {self.direct:.6g} by the rewards "
-            f"of the next {self.horizon} timesteps{' and the value there' if self.closed else ''} "
-            f"(difference {self.predicted - self.direct:.3g}, standard error {self.error:.2g})"
-        )
 
 
 def critical(n_tests: float) -> float:
@@ -212,9 +151,7 @@ def check_tail(
     """Compare the first with the last L timesteps of the tail, the second half.
 
     L runs from a quarter to a half of the tail. Any period of up to a quarter of the trial divides
-    one such L, so only a true movement shows at every L. Rewards have not settled if, at each L,
-    some group's S is critical, and the missing reward matters. States have not settled if, at each
-    L, trials move along a direction of the features of some block (M, T, d).
+    one such L, so only a true movement of rewards, or of features of a block, shows at every L.
     """
     groups = [*groups[:1], *(group for group in groups[1:] if len(group) >= MIN_TRIALS)]
     T, h = R.shape[1], R.shape[1] // 2
@@ -281,9 +218,8 @@ def check_own_means(R: FloatArray, unit: float, total: float = 1.0) -> float:
 
     x0, x1, x2 are normal scores of trials' mean rewards over L timesteps from a quarter of the
     trial, from its middle, and before its end. Where a quarter of the trial suffices to mix, the
-    mean of u = x0 x2 - (x0 x1 + x1 x2)/4 is not positive. Alarms if S(u) is critical at L = T/4 and
-    a quarter of that down to L = T/8 (otherwise it is a period), and if own means matter. A row is
-    the mean of ``total`` trials.
+    mean of u = x0 x2 - (x0 x1 + x1 x2)/4 is not positive. S(u) must be critical at L = T/4 and a
+    quarter of that down to L = T/8, or it is a period. A row is the mean of ``total`` trials.
     """
     from scipy.special import ndtri  # takes long to import
 
@@ -343,15 +279,15 @@ def check_starts(
     groups: Sequence[IntArray],
     unit: float,
     settled: bool,
-    gain_is_given: bool = False,
+    gain_rows: str = "tail",
 ) -> tuple[list[Misfit], bool]:
     """Compare the values of starts with the rewards of their trials.
 
     u(H), the sum of the first H surprises, has mean 0 from any start if values are right; NaN is
     left out. If the tail has settled, T is also tested with rewards alone, whose weights fall to 0
     in the tail, so that the phase of a period does not matter. A wrong gain adds the same amount to
-    all trials: groups are tested without it, and the group of all trials with the gain's noise (of
-    a given gain, at each of T timesteps). All trials, groups of `MIN_TRIALS`, and differences
+    all trials: groups are tested without it, all trials with the noise of the gain by its rows (a
+    given one is off at each of T timesteps). All trials, groups of `MIN_TRIALS`, and differences
     between all groups (`_between`) share the level in thirds.
 
     Returns the misfit of each group at its longest horizon, most significant first; and whether
@@ -392,18 +328,18 @@ def check_starts(
         for (i, group), error in zip(kept, errors, strict=True):
             if len(group) < MIN_TRIALS or (i == 0 and not closed):
                 continue
-            x, noises = u0[group], [u0[group]]
+            x = noise = u0[group]
             if i == 0:
-                x, off, noises = u[group], float(n[group, T if gain_is_given else H].mean()), []
-                for b in (0, T // 2):  # the gain is a mean of rewards from here on
-                    r, m = (z[group, T] - z[group, b] for z in (paid, n))
-                    noises.append(x - off * (r - m * (r.sum() / m.sum())) / m.mean())
-                error = max(float(np.linalg.norm(w)) / len(w) for w in noises)
+                x, start = u[group], 0 if gain_rows == "all" else T // 2
+                r, m = (z[group, T] - z[group, start] for z in (paid, n))
+                off = n[group, T if gain_rows == "given" else H].mean() / max(m.mean(), _TINY)
+                noise = x - off * (r - m * (r.sum() / max(m.sum(), 1.0)))
+                error = float(np.linalg.norm(noise)) / len(noise)
             p = share / 2 / (n_groups if i else 1)
             z, room = -float(stdtrit(len(group) - 1, p)), 0.0
-            if rare or any(few_events(w) for w in noises):
+            if rare or few_events(noise):
                 # A Poisson count of -log(p) is 0 with probability p: so many events may be lacking.
-                largest = max(float(np.abs(w).max()) for w in noises) / len(group)
+                largest = float(np.abs(noise).max()) / len(group)
                 room, unknown = -np.log(p) * largest, unknown or largest > least
             if abs(x.mean()) > max(z * error, least) + room:
                 # Longer horizons overwrite shorter ones: they depend less on fitted values.
@@ -438,9 +374,8 @@ def _between(
     parts = (1 - f) * variance
     expected = max(float(parts.sum()), _TINY)
     F = float(n @ means**2) / expected
-    upper = expected**2 / max(
-        float(variance @ variance + (f @ variance) ** 2 - 2 * f @ variance**2), _TINY
-    )
+    spreads = variance @ variance + (f @ variance) ** 2 - 2 * f @ variance**2
+    upper = expected**2 / max(float(spreads), _TINY)
     lower = expected**2 / max(float((parts**2 / (n - 1)).sum()), _TINY)
     spread = np.sqrt(max(0.0, float(n @ means**2) - expected) / len(x))
     if fdtrc(upper, lower, F) >= level or spread <= _SPREAD * unit or few_events(rest):

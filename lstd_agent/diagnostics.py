@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
-from lstd_agent.checks import FEWEST_TRIALS, Misfit, TailCheck, in_a_line
 from lstd_agent.features.sizes import FeatureSizes
 from lstd_agent.html import as_html
 
-# Starts with fewer samples are named.
-FEW_SAMPLES = 10
+# With fewer trials no check can alarm. Starts with fewer samples are named.
+FEWEST_TRIALS, FEW_SAMPLES = 12, 10
 
 # Warn if a smaller share of the trials has the tail, or a larger share of logs ends in states
 # without successors.
@@ -24,6 +23,67 @@ _FEW_IN_TAIL, _ENDS = 0.1, 0.5
 
 _N_NAMED, _N_MISFITS = 8, 3
 _DISTINGUISH = "features, or observations, that distinguish more states"
+
+
+def in_a_line(observation: Any) -> str:
+    """Return an observation in a line, shortened if it is large."""
+    if isinstance(observation, np.ndarray):
+        return np.array2string(observation, max_line_width=10**4, threshold=8, edgeitems=2)
+    return str(observation)
+
+
+@dataclass(frozen=True)
+class TailCheck:
+    """Whether the rewards and the states of the last timesteps have settled.
+
+    ``missing``: reward above the gain after the last timestep; ``unit``: E, by how much the start
+    changes the total reward; ``known``: whether trials show if rewards have settled; ``moving``:
+    further movement of states, in standard deviations.
+    """
+
+    missing: float
+    missing_error: float
+    unit: float
+    rewards_settled: bool
+    states_settled: bool
+    known: bool
+    moving: float
+
+    @property
+    def settled(self) -> bool:
+        """Whether both rewards and states have settled."""
+        return self.rewards_settled and self.states_settled
+
+
+@dataclass(frozen=True)
+class Misfit:
+    """A group of starts (0: all trials) whose mean value contradicts the rewards of its trials.
+
+    ``predicted``: mean value by the fit; ``direct``: by rewards above the gain of ``horizon``
+    timesteps and, if ``closed``, by the fitted value after them; ``error``: the standard error of
+    the difference; ``start``: one of ``n_starts`` different starts (None for all trials).
+    """
+
+    group: int
+    predicted: float
+    direct: float
+    error: float
+    horizon: int
+    closed: bool
+    start: Any = None
+    n_starts: int = 0
+
+    def __str__(self) -> str:
+        who = f"the mean value of {self.n_starts} starts about {in_a_line(self.start)}"
+        if self.start is None:
+            who = "the mean value of the start"
+        elif self.n_starts == 1:
+            who = f"the value of start {in_a_line(self.start)}"
+        return (
+            f"{who} is {self.predicted:.6g} by the features, and {self.direct:.6g} by the rewards "
+            f"of the next {self.horizon} timesteps{' and the value there' if self.closed else ''} "
+            f"(difference {self.predicted - self.direct:.3g}, standard error {self.error:.2g})"
+        )
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -240,7 +300,8 @@ class Diagnostics:
         return as_html("diagnostics", str(self))
 
     def __str__(self) -> str:
-        tail, half = self.tail, self.stop // 2
+        tail, half, classes = self.tail, self.stop // 2, self.n_recurrent_classes
+        condition = float(np.max(self.condition))
         state = "settled" if self.settled else "NOT KNOWN" if tail.settled else "NOT SETTLED"
         share = "" if np.isnan(self.gain_share) else f", effective share {self.gain_share:.2g}"
         if self.mean_duration != 1.0:
@@ -259,14 +320,12 @@ class Diagnostics:
             f"samples {min(self.start_samples, default=0.0):.6g} or more",
             f"start       mean value {self.start_value:.6g} by the features, "
             f"{self.start_rewards:.6g} by rewards{alike}",
+            f"trials      DIFFER IN MEAN REWARD FOR GOOD, by ± {self.own_means:.2g}"
+            * bool(self.own_means),
+            "trials      drawn from the counts, because only counts were given" * self.drawn,
+            f"classes     {classes} recurrent in the tail" * (classes is not None),
+            f"features    {self.features}",
+            f"condition   {condition:.1e} or less" * bool(np.isfinite(condition)),
+            f"backup      {self.choice}",
         ]
-        means = f"trials      HAVE MEANS OF THEIR OWN, ± {self.own_means:.2g}"
-        classes = f"classes     {self.n_recurrent_classes} recurrent in the tail"
-        drawn = "trials      drawn from the counts, because only counts were given"
-        lines += [means] * bool(self.own_means) + [drawn] * self.drawn
-        lines += [classes] * (self.n_recurrent_classes is not None)
-        lines.append(f"features    {self.features}")
-        if np.isfinite(self.condition).all():
-            lines.append(f"condition   {self.condition.max():.1e} or less")
-        lines.append(f"backup      {self.choice}")
-        return "\n".join(lines + [f"warning: {text}" for text in self.warnings])
+        return "\n".join(filter(None, [*lines, *(f"warning: {text}" for text in self.warnings)]))

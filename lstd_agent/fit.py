@@ -123,9 +123,9 @@ class Fit:
     def coverage(self, observations: Any, t: ArrayLike | None = None) -> FloatArray:
         """See `SeminormLSTDAgent.coverage`."""
         states, neighborhood, shape = self._answering(observations, t)
-        samples = of_each(self.samples_of(states), neighborhood)
         n_samples = np.maximum(self.system.n_samples, 1)[neighborhood]
-        return np.asarray(samples / n_samples).reshape(shape)
+        share: FloatArray = of_each(self.samples_of(states), neighborhood) / n_samples
+        return share.reshape(shape)
 
     def determined(self, observations: Any, t: ArrayLike | None = None) -> BoolArray:
         """See `SeminormLSTDAgent.determined`."""
@@ -139,18 +139,16 @@ class Fit:
 
     def compare(self, a: Any, b: Any, t: ArrayLike | None = None) -> Comparison:
         """See `SeminormLSTDAgent.compare`."""
-        sides = [self._answering(observations, t)[:2] for observations in (a, b)]
-        features = [self.encoding.rows(states) for states, _ in sides]
+        sides = []
+        for states, neighborhood, _ in (self._answering(side, t) for side in (a, b)):
+            sides.append((self.encoding.rows(states), states, neighborhood))
 
         def difference(system: System) -> FloatArray:
-            first, second = (
-                system.values(f, neighborhood).mean()
-                for f, (_, neighborhood) in zip(features, sides, strict=True)
-            )
+            first, second = (system.values(f, k).mean() for f, _, k in sides)
             return np.array([first - second])
 
         error = float(self.jackknife.errors(difference)[0])
-        for f, (states, neighborhood) in zip(features, sides, strict=True):
+        for f, states, neighborhood in sides:
             unseen = self._unseen_outcomes(f, states, neighborhood)
             error = float(np.hypot(error, np.linalg.norm(unseen) / len(states)))
             if not self._robust(states, neighborhood).all():
@@ -223,17 +221,15 @@ class Fit:
         seen = of_each(self.samples_of(states), neighborhood) > 0.0
         if self.choice.backup == "model":
             main = self.source.main_state(int(self.system.anchors[-1]))
-            model = pooled_model(self.source, self.system.gain, main)
-            return np.asarray(seen & (model.open_share[states] <= OPEN_TOLERANCE))
-        if self.source.is_sparse:
+            share = pooled_model(self.source, self.system.gain, main).open_share[states]
+        elif self.source.is_sparse:
             rows = sparse.csr_array(self.encoding.rows(states))
             is_open = np.stack([each.window.are_open(rows) for each in self.fitted.solved])
-            return np.asarray(seen & ~is_open[neighborhood, np.arange(len(states))])
-        if not self.system.open_directions:
-            return seen
-        features = dense(self.encoding.rows(states))
-        one = np.full((len(features), 1), self.source.constant)
-        share = self.system.open_share(np.hstack((features, one)), neighborhood)
+            share = of_each(is_open, neighborhood)
+        else:
+            features = dense(self.encoding.rows(states))
+            one = np.full((len(features), 1), self.source.constant)
+            share = self.system.open_share(np.hstack((features, one)), neighborhood)
         return np.asarray(seen & (share <= OPEN_TOLERANCE))
 
     @cached_property
@@ -261,19 +257,16 @@ class Fit:
         An outcome that n samples did not show may have a probability of 3/n (at 95 %, two standard
         errors). Its effect is taken as the spread of values in the neighbourhood.
         """
-        system, source = self.system, self.source
-        windows, place = system.windows, neighborhood
+        system, windows, place = self.system, self.system.windows, neighborhood
         if self.choice.backup == "model":  # the model uses all timesteps
             windows, place = np.array([[0, system.t_max + 1]]), np.zeros_like(neighborhood)
-        moves = source.moves_of(windows, self.fitted.evidence)(states)
+        moves = self.source.moves_of(windows, self.fitted.evidence)(states)
         n = np.maximum(of_each(moves, place), 1.0)
-        values = system.values(features, neighborhood)
-        spread = np.zeros(len(states))
+        values, spread = system.values(features, neighborhood), np.zeros(len(states))
         for k in np.unique(neighborhood):
             weight = system.occupancy[k] / max(system.occupancy[k].sum(), 1e-300)
-            others = self.candidate_values(int(k))
+            others, here = self.candidate_values(int(k)), neighborhood == k
             mean = weight @ others
-            here = neighborhood == k
             spread[here] = np.sqrt(weight @ (others - mean) ** 2 + (values[here] - mean) ** 2)
         return np.asarray(1.5 * spread / n)
 

@@ -11,7 +11,7 @@ from scipy import sparse
 
 from lstd_agent import checks
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
-from lstd_agent.diagnostics import Diagnostics
+from lstd_agent.diagnostics import FEWEST_TRIALS, Diagnostics, Misfit
 from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.features.rows import dense
 from lstd_agent.features.sizes import FeatureSizes
@@ -47,10 +47,9 @@ def check_single_class(source: Any, encoding: Encoding) -> None:
     ]
     if len(classes) < 2:
         return
-    names = []
-    for found in classes[:5]:
-        states = [str(encoding.decode(state)) for state in found.states[:5]]
-        names.append("{" + ", ".join(states) + (", ..." if found.states.size > 5 else "") + "}")
+    shown = [", ".join(str(encoding.decode(x)) for x in each.states[:5]) for each in classes[:5]]
+    dots = [", ..." if each.states.size > 5 else "" for each in classes]
+    names = [f"{{{each}{more}}}" for each, more in zip(shown, dots, strict=False)]
     raise InvalidInputError(
         f"from timestep {(source.t_max + 1) // 2} on the trials stay in {len(classes)} "
         f"separate classes of states: {', '.join(names)}{', ...' if len(classes) > 5 else ''}. "
@@ -111,7 +110,7 @@ def diagnose_fit(fit: Fit) -> Diagnostics:
     delta = np.where(skipped, np.nan, R - gain + v[:, 1:] - v[:, :-1])
     found, unknown = checks.check_starts(
         *(R, v, delta, gain, groups, tail.unit, tail.settled and not skipped.any()),
-        gain_is_given=fit.fitted.gain.rows == "given",
+        gain_rows=fit.fitted.gain.rows,
     )
     rows, n_in_row = R, 1.0
     if drawn and (batches := _means_of_batches(fit)) is not None:
@@ -126,6 +125,10 @@ def diagnose_fit(fit: Fit) -> Diagnostics:
     errors = np.nan, np.nan
     if fit.n_batches > 1 and not source.is_sparse:
         errors = fit.jackknife.gain_error, fit.jackknife.start_value_error
+    candidates, rcond = source.candidate_features, 2.0 * np.sqrt(fit.options.rcond)
+    if source.are_places:  # some may not have been seen
+        candidates = candidates[np.flatnonzero((system.occupancy > 0.0).any(axis=0))]
+        rcond = fit.options.rcond
     return Diagnostics(
         gain=system.gain,
         gain_error=errors[0],
@@ -156,16 +159,15 @@ def diagnose_fit(fit: Fit) -> Diagnostics:
         rank=system.rank,
         condition=system.condition,
         choice=fit.choice,
-        features=_feature_sizes(fit),
+        features=FeatureSizes.of(candidates, rcond),
         others=(str(left_out),) if left_out and left_out.share > _MOST_LEFT_OUT else (),
     )
 
 
 def _watched(states: Any, here: BoolArray, features: Callable[[Any], Any]) -> list[FloatArray]:
-    """Return blocks (M, T + 1, d) that may show movement of states; 0 where a trial is over.
+    """Return two blocks (M, T + 1, d) that may show movement of states; 0 where a trial is over.
 
-    Raw observations; and of vectors squares and some features, of counted states an indicator each,
-    or of classes by when they are seen in the first half of the trial.
+    Raw observations; and squares and features of vectors, or indicators of counted states.
     """
     x = states[here].reshape(int(here.sum()), -1)
     raw = x[:, :: -(-x.shape[1] // _MOST_COLUMNS)].astype(np.float64)
@@ -182,7 +184,10 @@ def _watched(states: Any, here: BoolArray, features: Callable[[Any], Any]) -> li
 
 
 def _columns_of_states(state: IntArray, t: IntArray, middle: int) -> FloatArray:
-    """Return 1 in the column of each state, or of its class, of states (n,) at timesteps (n,)."""
+    """Return indicators of states (n,) at timesteps (n,); of many states, of classes of them.
+
+    Classes are by when states are seen in the first half of the trial.
+    """
     kinds, kind = np.unique(state, return_inverse=True)
     if len(kinds) > 2 * _MOST_COLUMNS:
         early = t < middle
@@ -215,8 +220,8 @@ def _tolerable(
 
 
 def _misfits(
-    found: list[checks.Misfit], groups: list[IntArray], first: Any, decode: Callable[[Any], Any]
-) -> list[checks.Misfit]:
+    found: list[Misfit], groups: list[IntArray], first: Any, decode: Callable[[Any], Any]
+) -> list[Misfit]:
     """Return misfits with their starts, without groups that contain a smaller misfit."""
     misfits = []
     for each in found:
@@ -283,12 +288,10 @@ def trial_weights(starts: Any, wanted: Any) -> FloatArray:
 def direct_difference(
     R: FloatArray, a: FloatArray, b: FloatArray, kind: IntArray
 ) -> tuple[float, float]:
-    """Return the reward of trials from a minus trials from b, and its error.
+    """Return the reward of trials from a minus trials from b, by weights (N,), and its error.
 
-    a and b (N,) are weights of trials; trials that were cut short are left out. ``kind`` (N,)
-    numbers the starts, whose spread is no error. The error is infinite if few trials make it up.
-    The horizon is 1.5 times the first of 16 from which no longer one differs by more than its
-    error, which suffices if the tail has settled.
+    The spread of the starts ``kind`` (N,) is no error. The error is infinite if few trials make it
+    up. The horizon is 1.5 times the first from which no longer one differs by more than its error.
     """
     whole = np.isfinite(R).all(axis=1)
     C, T, number = checks.partial_sums(R[whole]), R.shape[1], kind[whole]
@@ -325,8 +328,7 @@ def direct_difference(
 def _trials_of(fit: Fit, gain: float | None = None) -> tuple[KeptTrials, bool]:
     """Return whole trials: kept, stored beside counts, or drawn from these; and whether drawn.
 
-    Their rewards are r - g (τ - mean τ), with the fit's gain or another one. So checks of rewards
-    per step hold for steps with durations.
+    Their rewards are r - g (τ - mean τ), so that checks of rewards per step hold.
     """
     source = fit.source
     gain, mean = fit.system.gain if gain is None else gain, _mean_duration(source)
@@ -347,9 +349,8 @@ def drawn_trials(
 ) -> tuple[IntArray, FloatArray]:
     """Return n trials drawn from counts: states (n, T + 1) and mean rewards (n, T).
 
-    Each timestep's transitions (T, S²) are dealt out to the trials in their state: each once if n
-    is the number of counted trials, otherwise at random. A trial without a transition is cut short:
-    later states are -1, and rewards NaN.
+    Transitions (T, S²) are dealt out to the trials in their state: each once if n is the number of
+    counted trials, otherwise at random. After a trial is cut short, states are -1, rewards NaN.
     """
     T, S = reward_sums.shape
     states, rewards = np.full((n, T + 1), -1), np.full((n, T), np.nan)
@@ -393,18 +394,9 @@ def _sums_of_rewards(counts: TransitionCounts, gain: float, mean: float) -> Any:
 
 def _means_of_batches(fit: Fit) -> FloatArray | None:
     """Return mean rewards of batches, if counts do not keep single trials."""
-    if not fit.source.are_places or len(fit.source.batches) < checks.FEWEST_TRIALS:
+    if not fit.source.are_places or len(fit.source.batches) < FEWEST_TRIALS:
         return None
     how, batches = (fit.system.gain, _mean_duration(fit.source)), fit.source.batches
     n = np.stack([np.where(batch.trials_at, batch.trials_at, np.nan) for batch in batches])
     sums = np.stack([_sums_of_rewards(batch, *how).sum(axis=1) for batch in batches])
     return np.asarray(sums / n)
-
-
-def _feature_sizes(fit: Fit) -> FeatureSizes:
-    """Return the feature sizes of candidates that were seen."""
-    source, rcond = fit.source, fit.options.rcond
-    if not source.are_places:  # all were seen
-        return FeatureSizes.of(source.candidate_features, 2.0 * np.sqrt(rcond))
-    seen = np.flatnonzero((fit.system.occupancy > 0.0).any(axis=0))
-    return FeatureSizes.of(source.candidate_features[seen], rcond)

@@ -160,9 +160,9 @@ class Jackknife:
     @property
     def start_bias_error(self) -> float:
         """Standard error of the start's mean bias."""
-        anchors = self.fitted.system.anchors
-        each = zip(self.solved, self.subsets.segments, self._gains, strict=True)
-        without = [start_bias(solved, anchors, segments, gain) for solved, segments, gain in each]
+        anchors, segments = self.fitted.system.anchors, self.subsets.segments
+        each = zip(self.solved, segments, self._gains, strict=True)
+        without = [start_bias(solved, anchors, part, gain) for solved, part, gain in each]
         return self._error(self.start_bias, without)
 
     @property
@@ -170,9 +170,8 @@ class Jackknife:
         """Standard error of the mean value of the start."""
         # The starts of all trials: a batch may have other starts.
         mean = total(self.fitted.segments.between(0, 1)).mean
-        values = [
-            float(mean @ solved[0].columns[:, 0]) for solved in (self.fitted.solved, *self.solved)
-        ]
+        windows = [solved[0] for solved in (self.fitted.solved, *self.solved)]
+        values = [float(mean @ window.columns[:, 0]) for window in windows]
         return self._error(values[0], values[1:])
 
     def _error(self, whole: float, without: Sequence[float]) -> float:

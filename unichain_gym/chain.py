@@ -120,11 +120,9 @@ class MarkovChain:
             names = mdp.state_names if names is None else names
         if mdp is not None and policy is not None:
             policy = read_only(np.array(read_reals(policy, "policy")))
-            if policy.shape != mdp.allowed_actions.shape:
-                shape = mdp.allowed_actions.shape
-                raise InvalidModelError(
-                    f"policy must have shape {shape}, (S, A); got {policy.shape}"
-                )
+            shape = mdp.allowed_actions.shape
+            if policy.shape != shape:
+                raise InvalidModelError(f"policy must have shape {shape}; got {policy.shape}")
             if durations is None and mdp.durations is not None:
                 durations = np.einsum("sa,sa->s", policy, mdp.expected_duration)
         tau = read_durations(durations, np.ones(r.size, dtype=bool))

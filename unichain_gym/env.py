@@ -100,11 +100,6 @@ class TabularEnv(gym.Env[Any, Any]):
         options : dict, optional
             ``{"state": s}`` starts in state s, ``{"distribution": p}`` in a state drawn from p
             (S,); by default the start is drawn from the initial distribution.
-
-        Raises
-        ------
-        InvalidArgumentError, InvalidModelError
-            If an option, the state or the distribution is wrong.
         """
         seed, chosen = conventions.read_reset(seed, options)
         super().reset(seed=seed)
@@ -145,13 +140,7 @@ class TabularEnv(gym.Env[Any, Any]):
         return successors[k], rewards[k], False, False, info
 
     def render(self) -> Any:
-        """Return the state as a picture, uint8 (H, W, 3), or with render mode "ansi" as a line.
-
-        Raises
-        ------
-        UnichainError, MissingDependencyError
-            If the environment was never reset; if the extra ``plot`` is missing for a picture.
-        """
+        """Return the state as a picture, uint8 (H, W, 3), or with render mode "ansi" as a line."""
         if self.render_mode is None:
             gym.logger.warn("render() does nothing without a render_mode; pass one to gym.make()")
             return None

@@ -133,8 +133,6 @@ def finite_horizon_value(
 
     Raises
     ------
-    InvalidArgumentError
-        If n_steps is no integer of at least 0, or terminal does not fit.
     ConvergenceError
         If it takes more than `STEP_WORK` multiplications, or exceeds the range of doubles.
     """

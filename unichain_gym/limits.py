@@ -228,13 +228,11 @@ class Limits:
         m). ``methods`` records the method under the name of the quantity. With durations (S,), the
         values (S,) have mean 0 after subtracting a multiple of the durations.
         """
-        tau: FloatArray | float = 1.0
         if durations is None:
             # D 1 = 0: subtracting a common constant reduces rounding.
             values = values - values[self.recurrent[self.ground[0]]]
             values = values - self.limit(values)
-        else:
-            tau = durations
+        tau = 1.0 if durations is None else durations
         b, off = self._excess_sum(values, 1.0, durations)
         if self.ungrounded.size:
             self._note(quantity, self.recurrent_solver)

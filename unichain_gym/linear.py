@@ -41,6 +41,7 @@ a sum of random errors: √k roundings for k terms.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -105,10 +106,10 @@ class Method(NamedTuple):
     solve: Callable[[FloatArray, bool], tuple[FloatArray, int]]
 
 
-def sparse_lu(A: sparse.csr_array) -> Method:
+def sparse_lu(A: sparse.csr_array, order: Any = "COLAMD", panel_size: int | None = None) -> Method:
     """Eliminate by SuperLU, without pivoting since A is diagonally dominant."""
     try:
-        lu: Any = splu(A.tocsc(), permc_spec="COLAMD", diag_pivot_thresh=0.0)
+        lu: Any = splu(A.tocsc(), order, diag_pivot_thresh=0.0, panel_size=panel_size)
     except RuntimeError:  # a pivot of 0: the chain is nearly decomposable
         return Method("sparse LU", lambda c, transposed: (np.full_like(c, np.nan), 0))
     return Method("sparse LU", lambda c, transposed: (lu.solve(c, "T" if transposed else "N"), 0))
@@ -160,8 +161,10 @@ def krylov(A: sparse.csr_array) -> Method:
 def find_method(P: Any) -> Callable[[Any, float, FloatArray], FloatArray]:
     """Return an uncertified solver of x = c + γ P x, for matrices like P, dense or CSR."""
     n = P.shape[0]
-    is_dense = isinstance(P, np.ndarray) or _is_dense(P)
-    make = sparse_lu if not is_dense and _is_little(elimination_work(P), n) else krylov
+    is_dense = isinstance(P, np.ndarray) or n <= DENSE_STATES or _is_dense(P)
+    make: Callable[[sparse.csr_array], Method] = krylov
+    if not is_dense and _is_little(elimination_work(P), n):  # faster where little fills in
+        make = partial(sparse_lu, order="MMD_AT_PLUS_A", panel_size=1)
     eye = sparse.eye_array(n, format="csr")
 
     def solve(P: Any, discount: float, c: FloatArray) -> FloatArray:

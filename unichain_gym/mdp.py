@@ -363,12 +363,6 @@ class TabularMDP:
             By default the environment's ``initial_state_distrib``, or its MDP's.
         name, drop_below
             As for the class; the name by default is the id of the environment.
-
-        Raises
-        ------
-        InvalidModelError
-            If the table or the initial distribution is missing, a step contradicts the table, or a
-            state is entered with and without ending the episode.
         """
         outcomes, start = read_toy_text(env, on_termination, initial)
         name = name or (env.spec.id if env.spec else "mdp")

@@ -239,8 +239,7 @@ class Equations:
             yield False, term
             return
         zeros = np.zeros(self.label.size)
-        gain = (zeros, zeros) if self.is_unichain else (term.a, term.a_error)  # all have the same
-        yield True, Term(gain[0], zeros, gain[1], zeros, zeros, False)
+        yield True, Term(term.a, zeros, term.a_error, zeros, zeros, False)
         limit = min(n, self.label.size if self.is_exact else MAX_TERMS)
         for k in range(-1, limit + 1):
             if k == limit and self.is_unichain:
@@ -333,6 +332,9 @@ def _evaluate(
     best: list[BoolArray] = []
     improved = rows
     for is_first, term in equations.terms(n):
+        if is_first and equations.is_unichain:  # all states have the same gain
+            best.append(remaining)
+            continue
         score, error = equations.scores(term)
         gap = score - score[own]
         doubt = error + error[own]
@@ -345,8 +347,7 @@ def _evaluate(
             is_open &= asked < doubt
             doubt = np.maximum(doubt, asked)
         ties = np.flatnonzero(remaining & ~is_alike & (np.abs(gap) <= doubt))
-        if not is_first or not equations.is_unichain:
-            is_alike[ties] = _are_alike(pairs, ties, own[ties])
+        is_alike[ties] = _are_alike(pairs, ties, own[ties])
         newly = ties[is_open[ties] & (doubt[ties] > 0.0) & (bound[ties] == 0.0) & ~is_alike[ties]]
         bound[newly] = doubt[newly]
         # The bias is computed with the gain, so one step improves both.
@@ -384,7 +385,7 @@ def rough_policy(pairs: Pairs, discount: float | None) -> tuple[IntArray, int]:
     """
     discount = NEAR_ONE if discount is None else discount
     r, Q = pairs.reward, pairs.matrix
-    if pairs.first.size <= DENSE_STATES:
+    if pairs.first.size <= DENSE_STATES and Q.shape[0] <= 10 * DENSE_STATES:
         Q = pairs.Q.toarray()
     v, first_range = np.zeros(pairs.first.size), 0.0
     for _ in range(SWEEPS):

@@ -31,9 +31,8 @@ from unichain_gym.outcomes import (
     require_dense,
     require_room,
 )
-from unichain_gym.restriction import reach
 from unichain_gym.rounding import EPSILON
-from unichain_gym.structure import common_period, find_periods
+from unichain_gym.structure import common_period
 
 # Rough costs in seconds: of a dense multiply-add, of a sparse one, of an entry of the result
 # looked at, and of calling SciPy.
@@ -74,11 +73,6 @@ def stepwise_distributions(chain: RewardProcess, t_max: int, tol: float = 1e-12)
         The last timestep.
     tol : float
         0 computes every timestep.
-
-    Raises
-    ------
-    InvalidArgumentError
-        If ``t_max`` is no integer from 0 on.
     """
     t_max, start = read_count("t_max", t_max), chain.initial_distribution
     S, tol = start.size, read_number("tol", tol)
@@ -259,9 +253,9 @@ def mixing_time(
     if is_worst:
         chain._require_unichain("a worst-case mixing time", "start='initial'")
         require_dense("mixing_time(start='worst')", limits.n_states)
-    seen = np.arange(limits.n_states) if is_worst else reach(limits.P, initial)[0]
+    seen = np.arange(limits.n_states) if is_worst else chain._reached
     classes = limits.structure.classes_among(seen)
-    period = common_period(find_periods(limits.P, limits.structure)[classes])
+    period = common_period(chain.class_periods[classes])
     P = normalized(limits.P[seen][:, seen])
     if averaged:
         sums = limits.deviation if is_worst else limits.left_potential(initial)[None, seen]

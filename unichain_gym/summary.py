@@ -77,11 +77,7 @@ def classify(chain: RewardProcess) -> Classification:
 
 
 def explain_classes(
-    classes: list[IntArray],
-    entered: IntArray,
-    names: Sequence[str | int],
-    what: str,
-    instead: str,
+    classes: list[IntArray], entered: IntArray, names: Sequence[str | int], what: str, instead: str
 ) -> str:
     """Explain why a chain with several classes has no single value of a quantity."""
     shown = ", ".join(f"{{{abbreviate(states, names)}}}" for states in classes[:5])

@@ -98,7 +98,9 @@ def _find_table(
         of_model = getattr(mdp, "initial_distribution", None)
         initial = getattr(bare, "initial_state_distrib", of_model)
     if initial is None:
-        raise InvalidModelError(f"{bare!r} does not tell its initial distribution; pass initial=")
+        raise InvalidModelError(
+            f"{bare!r} has no initial distribution (initial_state_distrib); pass initial="
+        )
     start = read_distribution(initial, "initial", 0.0)
     if start.shape != (len(table),):
         raise InvalidModelError(f"initial must have shape ({len(table)},), got {start.shape}")

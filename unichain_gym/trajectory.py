@@ -99,11 +99,6 @@ def simulate(chain: RewardProcess, n_steps: int, seed: int | np.random.Generator
         Number of transitions.
     seed : int or numpy.random.Generator
         A seed, or a generator to draw from.
-
-    Raises
-    ------
-    InvalidArgumentError
-        If n_steps is no integer of at least 0, or the seed is neither.
     """
     n_steps = read_count("n_steps", n_steps)
     require_room("a path", n_steps)

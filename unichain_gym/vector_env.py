@@ -134,17 +134,7 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
             ``"state"`` (one, or one for each environment) or ``"distribution"``, as in
             `TabularEnv.reset`, and ``"reset_mask"``, bool of shape (num_envs,): which to start
             again. The returned ``infos`` are of these.
-
-        Raises
-        ------
-        InvalidArgumentError, InvalidModelError, UnichainError
-            If an option, the seed or the distribution is wrong, or a mask leaves out
-            environments that were never reset.
         """
-        if isinstance(seed, list | tuple):
-            raise InvalidArgumentError(
-                f"there is one generator for all environments: seed is one integer; got {seed!r}"
-            )
         seed, options = conventions.read_reset(seed, options)
         super().reset(seed=seed)
         n, what = self.num_envs, "options['reset_mask']"

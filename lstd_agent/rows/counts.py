@@ -23,11 +23,9 @@ from lstd_agent.rows.layers import Coordinates, Layer, Samples
 from lstd_agent.trials.counts import TransitionCounts
 from lstd_agent.trials.kept import KeptTrials
 
-# Smallest number, and largest density, of features that are many and sparse.
-FEWEST_SPARSE, LARGEST_DENSITY = 500, 0.02
-
-# Number of transition entries that are held at a time.
-_CHUNK = 2**22
+# Smallest number, and largest density, of features that are many and sparse; and the number of
+# transition entries that are held at a time.
+FEWEST_SPARSE, LARGEST_DENSITY, _CHUNK = 500, 0.02, 2**22
 
 
 class CountRows(Samples):
@@ -69,13 +67,14 @@ class CountRows(Samples):
         self.batches, (self._moves, self._paid, self._times) = list(batches), entries
         self._trials = np.array([batch.n_trials for batch in batches])
         self.n_trials = int(self._trials.sum())
+        self.trials_at = np.sum([batch.trials_at for batch in batches], axis=0)
         self.models: dict[Any, Any] = {}  # those of `lstd_agent.system.model`
 
     def _of(self, batches: Sequence[TransitionCounts], entries: Sequence[Any]) -> CountRows:
         """Return rows of other batches with the same coordinates, terminal and main state."""
         assert self.is_sparse or self.p  # coordinates are found once
         other = copy.copy(self)
-        derived = "visits trials_at mean_rewards mean_durations starts recurrent_classes"
+        derived = "visits mean_rewards mean_durations starts recurrent_classes"
         for name in derived.split():
             vars(other).pop(name, None)
         other._take(batches, entries)
@@ -199,11 +198,6 @@ class CountRows(Samples):
         moves, shape = self._moves, (self.t_max + 1, self.n_states)
         place = moves.t, moves.place // self.n_states
         return sparse.csr_array((moves.number, place), shape=shape)
-
-    @cached_property
-    def trials_at(self) -> IntArray:
-        """How many trials have each timestep, shape (t_max + 1,)."""
-        return np.asarray(sum(batch.trials_at for batch in self.batches))
 
     def sums_at(self, name: str) -> Any:
         """Return the sums of rewards or durations of timesteps, None if all are 1."""

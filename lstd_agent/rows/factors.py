@@ -25,11 +25,9 @@ from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.decompositions import svd
 from lstd_agent.rows.layers import Layer, Samples
 
-# Smallest number of features of trials for which products are kept.
-_PRODUCTS_FROM = 32
-
-# Smaller eigenvalues of products, relative to the largest, are rounding.
-_ROUNDING = 1e-14
+# Smallest number of features of trials for which products are kept, whose smaller eigenvalues,
+# relative to the largest, are rounding.
+_PRODUCTS_FROM, _ROUNDING = 32, 1e-14
 
 # Number of waiting rows that are factored, or multiplied, together.
 _WAITING = 4096

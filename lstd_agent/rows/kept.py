@@ -28,11 +28,9 @@ N_CANDIDATES = 200
 # About so many observations are processed at a time.
 _CHUNK = 8192
 
-# At least this many features are reduced to coordinates, if these are far fewer.
-_MANY, _LARGEST_SHARE = 500, 0.7
-
-# Smaller singular values, relative to the largest, are then rounding.
-_ROUNDING = 1e-7
+# At least this many features are reduced to coordinates, if these are far fewer: smaller singular
+# values, relative to the largest, are then rounding.
+_MANY, _LARGEST_SHARE, _ROUNDING = 500, 0.7, 1e-7
 
 
 class TrialRows(Samples):
@@ -65,6 +63,7 @@ class TrialRows(Samples):
         self.t_max, self.n_trials = n - 1, m
         self._is_whole, times = trials.own is None, trials.durations
         self.own: BoolArray = np.ones((m, n), dtype=bool) if trials.own is None else trials.own
+        self.trials_at = np.asarray(self.own.sum(axis=0))
         self._durations = np.broadcast_to(1.0, (m, n)) if times is None else times
         ended = np.isnan(trials.observations).any(axis=2) if ends else np.zeros(0, dtype=bool)
         self._ended: BoolArray | None = ended if ended.any() else None
@@ -200,11 +199,6 @@ class TrialRows(Samples):
     def zero(self, anchor: int) -> FloatArray | None:
         """Return None (the mean of the tail) or, in tasks that end, the terminal state."""
         return None if self.constant else np.zeros(self.p)
-
-    @cached_property
-    def trials_at(self) -> IntArray:
-        """How many trials have each timestep, shape (t_max + 1,)."""
-        return np.asarray(self.own.sum(axis=0))
 
     def sums_at(self, name: str) -> Any:
         """Return the sums of rewards or durations of timesteps, None if all are 1."""

@@ -103,6 +103,8 @@ class Samples(Protocol):
     are_places: bool
     is_sparse: bool
     n_trials: int
+    trials_at: IntArray
+    """How many trials have each timestep, shape (t_max + 1,)."""
     support_threshold: float = 0.0
 
     @property
@@ -112,10 +114,6 @@ class Samples(Protocol):
     @property
     def coordinates(self) -> Coordinates:
         """Coordinates of features."""
-
-    @property
-    def trials_at(self) -> IntArray:
-        """How many trials have each timestep, shape (t_max + 1,)."""
 
     def merged(self, start: int, stop: int, group: Any = None) -> Iterator[Layer]:
         """Yield layers of all rows of timesteps start to stop - 1, of one of `groups` or of all."""

@@ -30,8 +30,6 @@ from lstd_agent.errors import InvalidInputError
 from lstd_agent.rows.factors import Segments
 from lstd_agent.system.distances import SquaredDistance
 
-FIRST_TOLERANCE = 1e-3
-
 SearchName = Literal["exact", "doubling"]
 SEARCHES: tuple[SearchName, ...] = ("exact", "doubling")
 
@@ -40,8 +38,8 @@ RULES: tuple[RuleName, ...] = ("occupancy", "most_common")
 
 TailName = Literal["window", "settled", "stationary"]
 
-# Bisection stops when the two tolerances agree to this relative difference.
-_TOLERANCE_PRECISION = 1e-6
+# The first tolerance; bisection stops when two agree to this relative difference.
+_FIRST_TOLERANCE, _PRECISION = 1e-3, 1e-6
 
 
 class AnchorSearch:
@@ -72,7 +70,7 @@ class AnchorSearch:
 
     def _enough(self, n_anchors: int) -> tuple[float, IntArray]:
         """Double the tolerance until there are no more than ``n_anchors`` anchors."""
-        tolerance = FIRST_TOLERANCE
+        tolerance = _FIRST_TOLERANCE
         while (anchors := self.anchors(tolerance, n_anchors)).size > n_anchors:
             tolerance *= 2.0
         return tolerance, anchors
@@ -84,8 +82,8 @@ class AnchorSearch:
     def exact(self, n_anchors: int) -> IntArray:
         """Bisect for the tolerance that comes closest to ``n_anchors`` without exceeding it."""
         enough, anchors = self._enough(n_anchors)
-        too_small = enough / 2.0 if enough > FIRST_TOLERANCE else 0.0
-        while anchors.size < n_anchors and enough - too_small > _TOLERANCE_PRECISION * enough:
+        too_small = enough / 2.0 if enough > _FIRST_TOLERANCE else 0.0
+        while anchors.size < n_anchors and enough - too_small > _PRECISION * enough:
             middle = (too_small + enough) / 2.0
             found = self.anchors(middle, n_anchors)
             if found.size > n_anchors:
@@ -247,18 +245,16 @@ def calibrate_offsets(
     one to agree with: the one that visits the state most often, or the earliest.
     """
     own_value = np.einsum("nd,nd->n", weights, features[references.state])
-    calibrated = references.state == references.main
-    offsets = np.where(calibrated, -own_value, 0.0)
-    waiting = list(np.flatnonzero(~calibrated))
-    while waiting:
-        for k in waiting:
+    done = references.state == references.main
+    offsets = np.where(done, -own_value, 0.0)
+    while not done.all():
+        for k in np.flatnonzero(~done):
             state = references.state[k]
-            seen = np.where(calibrated, occupancy[:, state], 0.0)
+            seen = np.where(done, occupancy[:, state], 0.0)
             if seen.max() > support_threshold:
                 j = np.argmax(seen if rule == "occupancy" else seen > support_threshold)
                 offsets[k] = weights[j] @ features[state] + offsets[j] - own_value[k]
-                calibrated[k] = True
-        waiting = [k for k in waiting if not calibrated[k]]
+                done[k] = True
     return offsets
 
 
@@ -272,8 +268,8 @@ def neighborhoods_with_references(
     while True:
         windows = neighborhood_windows(anchors, source.t_max, tail)
         occupancy = source.occupancy(windows, segments)
-        known = source.support_threshold, rule, source.terminal
-        references = assign_references(occupancy, *known)
+        how = source.support_threshold, rule, source.terminal
+        references = assign_references(occupancy, *how)
         last_is_merged = references.state[-1] < 0
         merged, references = merge_neighborhoods(anchors, references)
         if merged.size == anchors.size:

@@ -36,8 +36,8 @@ _MOST_FACTORED, _MOST_WORK = 3_000, 5e12
 # elimination comes first. States of more neighbors than the second number times √n come last.
 _LOCAL, _HUB = 5.0, 10.0
 
-# GMRES restarts until the residual is rounding, or a run does not halve it.
-_DIRECTIONS, _CYCLES, _RUNS, _REDUCTION = 60, 2, 8, 1e-10
+# GMRES restarts after so many steps.
+_DIRECTIONS = 60
 _EPSILON = float(np.finfo(np.float64).eps)
 
 # Relative accuracy of the vector of expected steps, and of solutions.
@@ -49,10 +49,41 @@ _ROUNDING = 1e-12
 # Sparse features: the ridge on a diagonal of 1, to factor M; residuals relative to the right-hand
 # side, of solutions and of a batch's changes.
 _RIDGE, _TOLERANCE, _TOLERANCE_OF_CHANGE = 1e-8, 1e-11, 1e-4
-_MOST_STEPS, _CYCLE = 300, 60
 
 # Larger residuals are no solutions; without factors, above the last M is factored.
 _UNSOLVED, _UNSOLVED_CHANGE, _UNFACTORED = 1e-6, 0.05, 1e-9
+
+
+def _iterated(
+    A: Any,
+    b: FloatArray,
+    easier: Any,
+    enough: float,
+    *,
+    order: float = 2,
+    rounding: float = 0.0,
+    cycles: int = 1,
+    runs: int = 5,
+    reduction: float = 0.1,
+) -> tuple[FloatArray, FloatArray]:
+    """Return x and the residual of A x = b, by GMRES until it is small or hardly shrinks."""
+    from scipy.sparse.linalg import gmres  # takes long to import
+
+    x, residual = np.zeros_like(b), b
+    for _ in range(runs):
+        size = np.linalg.norm(residual, order)
+        wanted = max(enough, rounding * np.abs(x).max())
+        if size <= wanted:
+            break
+        how: Any = {"rtol": 1e-10, "atol": 0.5 * wanted, "restart": _DIRECTIONS}
+        step, _ = gmres(A, residual, maxiter=cycles, M=easier, **how)
+        left = b - A @ (x + step)
+        now = np.linalg.norm(left, order)
+        if now < size:
+            x, residual = x + step, left
+        if not now < reduction * size:
+            break
+    return x, residual
 
 
 class DominantSolver:
@@ -123,21 +154,8 @@ class DominantSolver:
 
     def _proposal(self, b: FloatArray, enough: float) -> tuple[FloatArray, FloatArray]:
         """Return x and b - D⁻¹ A x, which is rounding, or small enough."""
-        from scipy.sparse.linalg import gmres
-
-        x, residual = np.zeros_like(b), b
-        options: Any = {"rtol": _REDUCTION, "restart": _DIRECTIONS, "maxiter": _CYCLES}
-        for _ in range(_RUNS):
-            size = np.abs(residual).max()
-            wanted = max(enough, _EPSILON * np.abs(x).max())
-            if size <= 2.0 * wanted:
-                break
-            step, _ = gmres(self._A, residual, atol=wanted, M=self._sweeps, **options)
-            left = b - self._A @ (x + step)
-            if not np.abs(left).max() < 0.5 * size:
-                break
-            x, residual = x + step, left
-        return x, residual
+        how: Any = {"order": np.inf, "rounding": 2.0 * _EPSILON, "cycles": 2, "runs": 8}
+        return _iterated(self._A, b, self._sweeps, 2.0 * enough, reduction=0.5, **how)
 
     def _uncertain(self, b: FloatArray, x: FloatArray, residual: FloatArray) -> FloatArray:
         """Return the residual (n,) plus a bound of its rounding error."""
@@ -268,7 +286,8 @@ class RidgeSolver:
         if size <= _TOLERANCE * np.linalg.norm(right):
             return start
         for attempt in range(3):
-            found, left = self._iterated(A, residual, transposed)
+            found, rest = _iterated(A, residual, self._easier(transposed), self._tolerance * size)
+            left = float(np.linalg.norm(rest))
             most = self._unsolved if self._factors is not None else min(_UNFACTORED, self._unsolved)
             if left <= most * size:
                 return start + found
@@ -281,29 +300,13 @@ class RidgeSolver:
             f"{left / size:.1e} of them. Use fewer or coarser features, or collect more trials"
         )
 
-    def _iterated(
-        self, A: sparse.csr_array, right: FloatArray, transposed: bool
-    ) -> tuple[FloatArray, float]:
-        """Return z and the size of the residual of A z = b."""
-        from scipy.sparse.linalg import LinearOperator, gmres
+    def _easier(self, transposed: bool) -> Any:
+        from scipy.sparse.linalg import LinearOperator
 
-        factors, easier = self._factors, None
-        if factors is not None:
-            trans = "T" if transposed else "N"
-            easier = LinearOperator(A.shape, lambda x: factors.solve(np.ravel(x), trans))
-        found, left = np.zeros(len(right)), right
-        size = float(np.linalg.norm(right))
-        enough = self._tolerance * size
-        how: Any = {"rtol": 0.0, "atol": 0.5 * enough, "restart": _CYCLE, "maxiter": 1, "M": easier}
-        for _ in range(_MOST_STEPS // _CYCLE):
-            more, _ = gmres(A, left, **how)
-            residual = right - A @ (found + more)
-            before, now = size, float(np.linalg.norm(residual))
-            if now < before:
-                found, left, size = found + more, residual, now
-            if size <= enough or not now < 0.1 * before:
-                break
-        return found, size
+        if self._factors is None:
+            return None
+        factors, trans = self._factors, "T" if transposed else "N"
+        return LinearOperator(self.M.shape, lambda x: factors.solve(np.ravel(x), trans))
 
     def null(self, n: int) -> FloatArray:
         """Return random vectors (d, n) close to the null space of M."""

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.trials.counted import CountedTrials, Portion, TrialSample, batch_of
+from lstd_agent.trials.counted import CountedTrials, Portion, TrialSample, ordered
 from lstd_agent.trials.counts import ActionCounts, TransitionCounts
 from lstd_agent.trials.kept import KeptTrials, check_timed, in_words, taken_to_file, together
 
@@ -94,8 +94,9 @@ class Batches:
     def total(self) -> KeptTrials:
         """All kept trials, sorted by batch and content."""
         if self._dealt is None:
-            order, _ = batch_of(self.kept, self.n_batches)
             kept = self.kept
+            by_batch = np.argsort(np.arange(kept.n_trials) % self.n_batches, kind="stable")
+            order = ordered(kept)[by_batch]
             self._dealt = taken_to_file(kept, order) if self.in_file else kept.take(order)
         return self._dealt
 
@@ -103,9 +104,9 @@ class Batches:
     def _counted(self) -> tuple[CountedTrials | None, list[int]]:
         """All counted trials, if there are any, and the batches that have some."""
         portion = self.portion
-        if not isinstance(portion, CountedTrials):
-            return None, []
-        return portion, np.flatnonzero(portion.n_by_batch).tolist()
+        if isinstance(portion, CountedTrials):
+            return portion, np.flatnonzero(portion.n_by_batch).tolist()
+        return None, []
 
     @property
     def sums(self) -> list[TransitionCounts]:

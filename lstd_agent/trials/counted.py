@@ -21,6 +21,7 @@ from scipy import sparse
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError, check_integer
 from lstd_agent.trials.counts import (
+    LARGEST_KEY,
     ActionCounts,
     TransitionCounts,
     counted,
@@ -32,17 +33,6 @@ from lstd_agent.trials.kept import KeptTrials
 
 # Number of transitions that are counted, or numbers that are hashed, at a time.
 _CHUNK = 2**18
-
-_LARGEST_KEY = 2**62
-
-
-def batch_of(trials: KeptTrials, n_batches: int) -> tuple[IntArray, IntArray]:
-    """Deal m trials into batches, independently of their order.
-
-    Returns the trials (m,), sorted by batch and content, and the batch of each.
-    """
-    by_batch = np.argsort(np.arange(trials.n_trials) % n_batches, kind="stable")
-    return ordered(trials)[by_batch], by_batch % n_batches
 
 
 def ordered(trials: KeptTrials) -> IntArray:
@@ -84,7 +74,7 @@ def hashes(trials: KeptTrials) -> NDArray[np.uint64]:
             step = max(1, _CHUNK // width)
             for first in range(0, m, step):
                 here = slice(first, first + step)
-                numbers = part[here].reshape(-1, part[:1].size)
+                numbers = np.ascontiguousarray(part[here]).reshape(-1, part[:1].size)
                 if name == "lengths":
                     numbers = T - numbers  # 0 by default, as for any other part
                 elif part.dtype.kind == "f":  # zeros of either sign are one number
@@ -303,7 +293,7 @@ class Counter:
         """Count the policy's own transitions of k timesteps, arrays (k, n)."""
         S, B, (k, n) = self._n_states, self._n_batches, state.shape
         numbers = None
-        if k * B * S**2 >= _LARGEST_KEY:  # number only the states that occur
+        if k * B * S**2 >= LARGEST_KEY:  # number only the states that occur
             both = np.stack((state, following))
             numbers, found = np.unique(both, return_inverse=True)
             S, (state, following) = len(numbers), found.reshape(both.shape)

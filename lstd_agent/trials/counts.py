@@ -20,7 +20,7 @@ from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError, check_integer
 from lstd_agent.trials.kept import check_both_timed, has_gaps
 
-_LARGEST_KEY = 2**62
+LARGEST_KEY = 2**62
 
 
 @dataclass(frozen=True, eq=False)
@@ -253,7 +253,7 @@ class ActionCounts:
         """Count transitions, arrays of one shape; check states and actions (from 0)."""
         S, A = n_states, n_actions
         n_keys = n_batches * S**2 * A
-        if n_keys >= _LARGEST_KEY:
+        if n_keys >= LARGEST_KEY:
             raise InvalidInputError(
                 f"transitions of {A} actions in {S} states cannot be counted: give "
                 "observations='vectors', or leave actions out"

@@ -16,6 +16,7 @@ actions in s,
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import gymnasium as gym
@@ -46,6 +47,35 @@ _DEVIATIONS = 10.0
 
 # Actions that are not whole numbers may have been rounded where they were written.
 _RELATIVE, _ABSOLUTE = 1e-4, 1e-6
+
+
+def as_logged(
+    observations: Any,
+    rewards: Any,
+    actions: Any,
+    terminated: Any,
+    durations: Any,
+    action_space: gym.Space[Any] | None,
+) -> LoggedTrials:
+    """Return the arguments of `SeminormLSTDAgent.add_trials` as logged trials."""
+    whole = observations
+    if hasattr(observations, "iterate_episodes"):
+        whole = LoggedTrials.from_minari(observations)
+    if isinstance(whole, LoggedTrials):
+        names = "rewards", "actions", "terminated", "durations"
+        for name, part in zip(names, (rewards, actions, terminated, durations), strict=True):
+            if part is not None:
+                raise InvalidInputError(f"the trials hold their {name}: leave {name}= out")
+        return whole if action_space is None else replace(whole, action_space=action_space)
+    if hasattr(observations, "columns"):
+        raise InvalidInputError(
+            "a table's columns have names of their own: LoggedTrials.from_frame(frame, trial=..., "
+            "observation=..., reward=...) makes trials of them"
+        )
+    if rewards is None:
+        raise InvalidInputError("rewards are missing: give those of each trial")
+    how = {"terminated": terminated, "durations": durations, "action_space": action_space}
+    return LoggedTrials.of(observations, rewards, actions, **how)
 
 
 def encoded_trials(

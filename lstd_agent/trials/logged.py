@@ -9,7 +9,7 @@ transitions count, because equations are of single transitions.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import gymnasium as gym
@@ -275,35 +275,6 @@ class LoggedTrials:
         how = {"action_space": dataset.action_space, "terminated": np.array(terminated)}
         how["observation_space"] = dataset.observation_space
         return cls.of(observations, rewards, actions if are_arrays else None, **how)
-
-
-def as_logged(
-    observations: Any,
-    rewards: Any,
-    actions: Any,
-    terminated: Any,
-    durations: Any,
-    action_space: gym.Space[Any] | None,
-) -> LoggedTrials:
-    """Return the arguments of `SeminormLSTDAgent.add_trials` as logged trials."""
-    whole = observations
-    if hasattr(observations, "iterate_episodes"):
-        whole = LoggedTrials.from_minari(observations)
-    if isinstance(whole, LoggedTrials):
-        names = "rewards", "actions", "terminated", "durations"
-        for name, part in zip(names, (rewards, actions, terminated, durations), strict=True):
-            if part is not None:
-                raise InvalidInputError(f"the trials hold their {name}: leave {name}= out")
-        return whole if action_space is None else replace(whole, action_space=action_space)
-    if hasattr(observations, "columns"):
-        raise InvalidInputError(
-            "a table's columns have names of their own: LoggedTrials.from_frame(frame, trial=..., "
-            "observation=..., reward=...) makes trials of them"
-        )
-    if rewards is None:
-        raise InvalidInputError("rewards are missing: give those of each trial")
-    how = {"terminated": terminated, "durations": durations, "action_space": action_space}
-    return LoggedTrials.of(observations, rewards, actions, **how)
 
 
 def _each(parts: Any, name: str) -> Any:

@@ -26,13 +26,13 @@ from lstd_agent.trials.counted import CountedTrials, Portion, Recording
 from lstd_agent.trials.counts import CountsLike, TransitionCounts
 from lstd_agent.trials.encoded_logs import (
     action_numbers,
+    as_logged,
     check_actions,
     encoded_trials,
     implied_space,
 )
 from lstd_agent.trials.encoding import Encoding, ObservationKind, make_encoding
 from lstd_agent.trials.kept import KeptTrials
-from lstd_agent.trials.logged import as_logged
 from lstd_agent.trials.loop import UserLoop
 from lstd_agent.trials.policies import (
     ActionNumbers,

@@ -20,13 +20,20 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
-from models import Finite, FloatArray, Gaussian, Model, at, moves
+from models import Finite, Gaussian, Model, at, moves
 from random_tasks import fitted
 from scipy.stats import binom
 from tasks import Task
 
-from lstd_agent import FitWarning, Polynomial, RadialBasis
+from lstd_agent import FitWarning, KeptTrials, OneHot, Polynomial, RadialBasis, SeminormLSTDAgent
+from lstd_agent.baselines import (
+    LinearValue,
+    average_reward_lstd,
+    certainty_equivalence,
+    monte_carlo,
+)
 
 
 def servers(n: int = 30) -> Finite:
@@ -108,59 +115,31 @@ def tasks() -> Iterator[tuple[str, Model, Any, int, int, tuple[int, int]]]:
     yield "house*", house(), RadialBasis.grid([-8], [4], 8), 100, 150, (0, 1)
 
 
-def flat(task: Task) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Return features with a constant (n, T + 1, d), those of the sides, rewards, and the gain."""
-    n, T = task.rewards.shape
-    rows = np.concatenate([task.observations.reshape(n * (T + 1), -1), np.array(task.sides)])
-    F = np.column_stack([task.features(rows), np.ones(len(rows))])
-    return F[:-2].reshape(n, T + 1, -1), F[-2:], task.rewards, task.rewards[:, T // 2 :].mean()
-
-
-def lstd(task: Task) -> float:
-    """Return the difference by least-squares temporal differences."""
-    F, sides, rewards, gain = flat(task)
-    d = F.shape[-1]
-    now, later = F[:, :-1].reshape(-1, d), F[:, 1:].reshape(-1, d)
-    weights = np.linalg.pinv(now.T @ (now - later), rcond=1e-8) @ now.T @ (rewards.ravel() - gain)
-    return float((sides[0] - sides[1]) @ weights)
-
-
-def regression(task: Task) -> float:
-    """Return the difference by least squares of what trials earned."""
-    F, sides, rewards, gain = flat(task)
-    earned = np.cumsum((rewards - gain)[:, ::-1], axis=1)[:, ::-1]
-    half = rewards.shape[1] // 2
-    rows, values = F[:, :half].reshape(-1, F.shape[-1]), earned[:, :half].ravel()
-    weights = np.linalg.lstsq(rows, values, rcond=1e-8)[0]
-    return float((sides[0] - sides[1]) @ weights)
+def linear(task: Task, method: Callable[..., LinearValue]) -> float:
+    """Return the difference by one of the package's linear baselines."""
+    value = method(KeptTrials.of(task.observations, task.rewards), task.features)
+    one, other = value(task.features(np.array(task.sides)))
+    return float(one - other)
 
 
 def model(task: Task) -> float:
     """Return the difference by certainty equivalence on a grid of 24, or 12 by 12, cells."""
-    shown = task.observations
-    n, k = len(shown), shown.shape[-1]
+    n, T, k = task.observations.shape
     per_axis = 24 if k == 1 else 12
-    low, high = shown.min(axis=(0, 1)), shown.max(axis=(0, 1))
-    both = np.concatenate([shown.reshape(-1, k), np.array(task.sides)])
+    both = np.concatenate([task.observations.reshape(-1, k), np.array(task.sides)])
+    low, high = both[:-2].min(axis=0), both[:-2].max(axis=0)
     cells = np.clip((both - low) / (high - low) * per_axis, 0, per_axis - 1).astype(int)
     names, codes = np.unique(cells @ per_axis ** np.arange(k), return_inverse=True)
-    m, (a, b), where = len(names), codes[-2:], codes[:-2].reshape(n, -1)
-    P, paid = np.zeros((m, m)), np.zeros(m)
-    np.add.at(P, (where[:, :-1], where[:, 1:]), 1.0)
-    np.add.at(paid, where[:, :-1], task.rewards)
-    r = paid / np.maximum(P.sum(axis=1), 1.0)
-    P[P.sum(axis=1) == 0.0, where[0, -1]] = 1.0  # states of the last timestep only
-    P /= P.sum(axis=1, keepdims=True)
-    # v - P v + g = r, and the tail's mean value is 0.
-    tail = np.bincount(where[:, where.shape[1] // 2 :].ravel(), minlength=m)[None] / where.size
-    system = np.block([[np.eye(m) - P, np.ones((m, 1))], [tail, np.zeros((1, 1))]])
-    v = np.linalg.lstsq(system, np.append(r, 0.0), rcond=None)[0]
-    return float(v[a] - v[b])
+    agent = SeminormLSTDAgent(OneHot())
+    space = gym.spaces.Discrete(len(names))
+    agent.add_trials(codes[:-2].reshape(n, T), task.rewards, observation_space=space)
+    one, other = certainty_equivalence(agent.counts)[codes[-2:]]
+    return float(one - other)
 
 
 ALTERNATIVES: dict[str, Callable[[Task], float]] = {
-    "lstd": lstd,
-    "regression": regression,
+    "lstd": lambda task: linear(task, average_reward_lstd),
+    "regression": lambda task: linear(task, monte_carlo),
     "model": model,
     "returns": lambda task: task.direct()["difference"][0],
 }

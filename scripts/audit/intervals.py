@@ -83,7 +83,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             results = []
             for seed in range(options.seed, options.seed + options.repetitions):
                 drawn = model.simulate(n, t_max, np.random.default_rng([seed, n]))
-                task = Task.of(model, drawn, features, sides, {"n_batches": n_batches})
+                task = Task.of(model, drawn, features, sides, n_batches=n_batches)
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")
                     results.append(held(task, seed))

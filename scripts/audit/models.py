@@ -10,7 +10,7 @@ periodic chain, v_h is the average over one period of h.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import sqrt
 from typing import Any, Literal
@@ -30,9 +30,10 @@ Trials = tuple[NDArray[Any], NDArray[Any], FloatArray]
 class Finite:
     """A finite chain; observations are a number (S,) or a vector (S, k) for each state.
 
-    ``noise`` is the standard deviation of the noise of rewards. The states may have consecutive
-    copies with different rewards; ``odds`` are the probabilities of the copies, independent of the
-    past.
+    ``noise`` is the standard deviation of the noise of rewards. States may have consecutive copies
+    with different rewards; ``odds`` are their probabilities. ``duration`` (S,) are mean times of
+    steps, with a ``law`` "deterministic", "exponential" or "lognormal"; then gains are per unit of
+    time.
     """
 
     P: FloatArray
@@ -41,11 +42,14 @@ class Finite:
     shown: NDArray[Any]
     noise: float = 0.0
     odds: tuple[float, ...] = (1.0,)
+    duration: FloatArray | None = None
+    law: str = "deterministic"
 
     @cached_property
     def chain(self) -> MarkovChain:
         """The exact side."""
-        return MarkovChain(self.P, self.reward, self.start, drop_below=1e-13)
+        parts = self.P, self.reward, self.start
+        return MarkovChain(*parts, drop_below=1e-13, durations=self.duration)
 
     @cached_property
     def gains(self) -> FloatArray:
@@ -126,8 +130,16 @@ class Finite:
         return states, self.shown[states], rewards + self.noise * rng.standard_normal(rewards.shape)
 
     def times(self, states: NDArray[Any], rng: np.random.Generator) -> FloatArray | None:
-        """Return how long the steps of trials take; None where each takes 1."""
-        return None
+        """Draw how long the steps of trials take; None where each takes 1."""
+        if self.duration is None:
+            return None
+        shape = states[:, :-1].shape
+        drawn: FloatArray = np.ones(shape)
+        if self.law == "exponential":
+            drawn = rng.exponential(size=shape)
+        elif self.law == "lognormal":
+            drawn = rng.lognormal(-0.5, 1.0, shape)
+        return np.asarray(drawn * self.duration[states[:, :-1]])
 
     def as_seen(self, states: NDArray[Any], lengths: NDArray[np.int64]) -> Finite:
         """Return the chain without the starts, transitions and events that no trial has.
@@ -147,45 +159,6 @@ class Finite:
         begun = copies & np.isin(np.arange(S), states[:, 0] % S)
         start = np.where(begun.ravel(), self.start, 0.0)
         return replace(self, P=P / P.sum(axis=1, keepdims=True), start=start / start.sum())
-
-
-@dataclass(frozen=True, eq=False)
-class Timed(Finite):
-    """A finite chain whose steps take time: a gain per unit of time, and b = r - g τ + P b.
-
-    ``duration`` (S,) are means, with a ``law`` "deterministic", "exponential" or "lognormal".
-    """
-
-    duration: FloatArray = field(default_factory=lambda: np.ones(1))
-    law: str = "deterministic"
-
-    @cached_property
-    def rate(self) -> float:
-        """Reward per unit of time."""
-        bare = MarkovChain(self.P, self.reward, self.start, drop_below=1e-13)
-        p = np.asarray(bare.stationary_distribution)
-        return float(p @ self.reward / (p @ self.duration))
-
-    @cached_property
-    def chain(self) -> MarkovChain:
-        """The exact side, of rewards above the gain."""
-        paid = self.reward - self.rate * self.duration
-        return MarkovChain(self.P, paid, self.start, drop_below=1e-13)
-
-    @cached_property
-    def gains(self) -> FloatArray:
-        """Gain of each state."""
-        return np.full(len(self.P), self.rate)
-
-    def times(self, states: NDArray[Any], rng: np.random.Generator) -> FloatArray:
-        """Draw how long the steps of trials take."""
-        shape = states[:, :-1].shape
-        drawn: FloatArray = np.ones(shape)
-        if self.law == "exponential":
-            drawn = rng.exponential(size=shape)
-        elif self.law == "lognormal":
-            drawn = rng.lognormal(-0.5, 1.0, shape)
-        return np.asarray(drawn * self.duration[states[:, :-1]])
 
 
 @dataclass(frozen=True, eq=False)

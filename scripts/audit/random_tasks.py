@@ -5,7 +5,7 @@
 
 `verdicts` defines a miss, a false alarm and a healthy task. Process, number of trials, their length
 (half of the mixing time to five times it; see `models.mixing_time`), features and options are drawn
-by `tasks` and `kinds`. Rows are written as they come; fits that the file already has are not
+by `tasks`. Rows are written as they come; fits that the file already has are not
 repeated.
 """
 
@@ -26,10 +26,9 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from kinds import COUNTED, KINDS
-from models import Finite, mixing_time
+from models import Finite
 from scipy.special import stdtrit
-from tasks import Task, draw
+from tasks import COUNTED, KINDS, Task, draw
 from verdicts import Answer, Outcome, report
 
 from lstd_agent import EvaluationError, FitWarning, SeminormLSTDAgent
@@ -154,22 +153,6 @@ def suffices(task: Task, span: float) -> bool:
     return bool(off <= 0.02 * span and np.abs(at_sides - true).max() <= 0.05 * span)
 
 
-def show(outcome: Outcome) -> str:
-    """Return everything about one fit."""
-    task = draw(outcome.kind, outcome.seed)
-    facts = {
-        "verdict": outcome.verdict,
-        "trials": len(task.lengths),
-        "t_max": task.t_max,
-        "mixing time": mixing_time(task.plan.model),
-        "features": task.features,
-        "options": task.options,
-        "sides": task.sides,
-        **asdict(outcome),
-    }
-    return "\n".join(f"{name:12s} {value}" for name, value in facts.items())
-
-
 def read(line: str) -> Outcome:
     """Return the outcome of a row of JSON."""
     row = json.loads(line)
@@ -189,9 +172,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     if options.only:
         kind, _, seed = options.only.rpartition(":")
-        print(show(run(kind, int(seed))))
+        task, found = draw(kind, int(seed)), run(kind, int(seed))
+        facts = {"verdict": found.verdict, "trials": len(task.lengths), "t_max": task.t_max}
+        facts |= {"features": task.features, "options": task.options, "sides": task.sides}
+        print("\n".join(f"{key:12s} {value}" for key, value in (facts | asdict(found)).items()))
         return 0
-    had = options.out.read_text().splitlines() if options.out and options.out.exists() else []
+    had = (
+        options.out.read_text("utf-8").splitlines() if options.out and options.out.exists() else []
+    )
     outcomes = [read(line) for line in had]
     done, n = {(each.kind, each.seed) for each in outcomes}, len(options.kind)
     wanted = [(options.kind[i % n], options.seed + i // n) for i in range(options.fits)]
@@ -200,7 +188,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         mapped: Any = map
         if options.workers > 1:
             mapped = stack.enter_context(ProcessPoolExecutor(options.workers)).map
-        file = stack.enter_context(options.out.open("a")) if options.out else None
+        file = stack.enter_context(options.out.open("a", encoding="utf-8")) if options.out else None
         for each in mapped(run, *zip(*names, strict=True)) if names else ():
             outcomes.append(each)
             if file:

@@ -14,7 +14,7 @@ not shown   a state is hidden or the features do not suffice, and the trials' ow
 
 A *false alarm* is a warning, or an error, of a fit whose answers are right in a *healthy* task. A
 misfit is *warranted* instead if an answer, or the value of a start less that of the mean start, is
-beyond the limit. Healthy:
+off by more than 2 % of the span. Healthy:
 settled     from its middle on, a trial earns what the gain says, within 1 % of the span, and has
             four periods or more
 forgets     after a quarter of the trial, what is still to come differs by at most 10 % of the span
@@ -35,7 +35,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from kinds import COUNTED
+from tasks import COUNTED
 
 VERDICTS = (
     *("right", "miss", "not shown", "unseen", "wide", "no error"),
@@ -79,9 +79,8 @@ class Answer:
 class Outcome:
     """The result of one fit, and the properties of its task.
 
-    `limit` and `span` are in units of reward; `raised` is the text of an error of the package's
-    own, `crash` of any other error, `others` the texts of warnings that no fit emits. `starts_off`:
-    the largest error of a start's value.
+    `raised` is the text of an error of the package's own, `crash` of any other one, `others` the
+    texts of warnings that no fit emits, `starts_off` the largest error of a start's value.
     """
 
     kind: str
@@ -119,7 +118,8 @@ class Outcome:
             if not (self.right and self.healthy):
                 return "warned"
             misfits = self.warnings and all(named(text) == "misfit" for text in self.warnings)
-            return "warranted" if misfits and (far or self.starts_off > limit) else "false alarm"
+            worst = max([self.starts_off, *(abs(x.estimate - x.truth) for x in answers)])
+            return "warranted" if misfits and worst > 0.02 * self.span else "false alarm"
         if off := [each for each in answers if each.beyond(limit, 6.0)]:
             if all(each.is_unseen(limit) for each in off):
                 return "unseen"

@@ -10,7 +10,7 @@ import pytest
 from gymnasium import spaces
 from numpy.testing import assert_allclose, assert_array_equal
 
-from lstd_agent import LoggedTrials, OneHot, Polynomial, SeminormLSTDAgent
+from lstd_agent import KeptTrials, LoggedTrials, OneHot, Polynomial, SeminormLSTDAgent
 from lstd_agent.errors import InvalidInputError, NotFittedError, TerminationError
 from lstd_agent.system.distances import MMD, sampled_distance
 from unichain_gym import make_mdp
@@ -515,6 +515,21 @@ def test_actions_drawn_with_other_probabilities_are_refused() -> None:
             SeminormLSTDAgent(np.eye(6)).add_trials(states, rewards, actions, policy=biased)
         with pytest.raises(InvalidInputError, match="of another policy"):
             agent.add_trials(states, rewards, actions, policy=POLICY)
+
+
+def test_actions_after_a_trial_was_cut_short_are_not_counted() -> None:
+    lengths = np.array([7, 3, 7, 1, 7])
+    trials = KeptTrials.of(STATES, REWARDS, lengths, ACTIONS)
+    taken: Any = SeminormLSTDAgent(np.eye(6)).add(trials).collector.batches.taken
+    assert sum(each.count.sum() for each in taken if each is not None) == lengths.sum()
+
+
+def test_whole_numbers_of_a_table_are_actions_of_a_policys_table() -> None:
+    agent = SeminormLSTDAgent(np.eye(6))
+    agent.add_trials(STATES, REWARDS, ACTIONS.astype(float), policy=POLICY)
+    assert agent.action_coverage(np.arange(6)).sum() == ACTIONS.size
+    with pytest.raises(InvalidInputError, match="integers from 0 to 5"):
+        agent.add_trials(STATES + 3, REWARDS, ACTIONS, policy=POLICY)
 
 
 def test_longer_trials_are_cut_only_on_request() -> None:

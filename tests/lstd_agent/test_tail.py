@@ -82,7 +82,7 @@ def test_trials_with_different_gains_are_reported(counted: bool) -> None:
     agent = evaluated(states, rewards, counted=counted)
     with pytest.warns(FitWarning, match=r"mean rewards of their own.*no single gain"):
         agent.fit()
-    assert "OF THEIR OWN" in str(agent.diagnostics())
+    assert "DIFFER IN MEAN REWARD" in str(agent.diagnostics())
 
 
 def test_trials_of_one_gain_have_no_own_means() -> None:

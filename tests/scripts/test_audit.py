@@ -45,7 +45,7 @@ def small_models(models: Any) -> dict[str, Any]:
     start = np.stack([models.at(8, 2), models.at(8, 7)]) / 2.0
     return {
         "queue": queue,
-        "timed": models.Timed(**vars(queue), duration=0.1 + jobs / 2.0, law="lognormal"),
+        "timed": replace(queue, duration=0.1 + jobs / 2.0, law="lognormal"),
         "mode": models.with_mode(queue, slow, 0.9, start),
         "event": models.with_event(queue, 0.05, 10.0 * (queue.reward < -3)),
         **line,
@@ -200,8 +200,8 @@ def test_an_interval_holds_the_truth_or_it_does_not(audit: Any) -> None:
     models, tasks, intervals = audit("models"), audit("tasks"), audit("intervals")
     queue = small_models(models)["queue"]
     drawn = queue.simulate(100, 40, np.random.default_rng(1))
-    task = tasks.Task.of(queue, drawn, OneHot(), (7, 2), {"n_batches": 4})
+    task = tasks.Task.of(queue, drawn, OneHot(), (7, 2), n_batches=4)
     assert intervals.held(task, 0)["difference"]
     shifted = models.Finite(queue.P, 9.0 * queue.reward, queue.start, queue.shown)
-    other = tasks.Task.of(shifted, drawn, OneHot(), (7, 2), {"n_batches": 4})
+    other = tasks.Task.of(shifted, drawn, OneHot(), (7, 2), n_batches=4)
     assert not intervals.held(other, 0)["difference"]

@@ -209,7 +209,7 @@ def test_environments_without_a_table_or_start_are_refused() -> None:
     with pytest.raises(InvalidModelError, match=r"has no transition table P\[state\]\[action\]"):
         TabularMDP.from_gymnasium(gymnasium.make("CartPole-v1"))
     table = {0: {0: [(1.0, 1, 1.0, True)]}, 1: {0: [(1.0, 1, 0.0, True)]}}
-    with pytest.raises(InvalidModelError, match="does not tell its initial distribution"):
+    with pytest.raises(InvalidModelError, match="has no initial distribution"):
         TabularMDP.from_gymnasium(Tabled(table))
     mdp = TabularMDP.from_gymnasium(Tabled(table), initial=[1.0, 0.0])
     assert mdp.induce([0, 0]).stationary_distribution.tolist() == [0.0, 1.0]
