@@ -15,7 +15,7 @@ from lstd_agent.errors import InvalidInputError, NotFittedError, TerminationErro
 from lstd_agent.trials.collect import split_seed
 from lstd_agent.trials.encoding import CountedEncoding, make_encoding
 from lstd_agent.trials.spaces import as_batch
-from unichain_gym import make_mdp
+from unichain_gym import TabularVectorEnv, make_mdp
 
 POLICY = np.array([0, 1, 0, 1, 0, 1])
 
@@ -288,3 +288,17 @@ def test_truncation_before_t_max_names_the_limit(mode: AutoresetMode) -> None:
         agent = SeminormLSTDAgent(OneHot()).collect(env, POLICY, 30, 9, seed=0)
         N = counts(agent).transition_counts.toarray().reshape(10, 6, 6)
         assert not N[:, ~possible].any()
+
+
+def test_waiting_trials_are_added_up_by_the_room_that_they_take() -> None:
+    """A trial that terminates at once takes as many timesteps as the others."""
+    task = TabularVectorEnv(make_mdp("h6"))
+    agent = SeminormLSTDAgent(OneHot(), gain=0.0, on_termination="absorb")
+    agent.attach(task, t_max=2**17 - 1)
+    waiting = []
+    for _ in range(4):
+        agent.observe(0, 0, 1.0, 1, terminated=True)
+        agent.end_trial()
+        waiting.append(agent.collector.loop.n_waiting)
+    assert waiting == [1, 0, 1, 0]
+    assert agent.n_trials == 4
