@@ -278,9 +278,11 @@ class LoggedTrials:
 
 
 def _each(parts: Any, name: str) -> Any:
-    """Return the parts of all trials as a list, or None as it is, or raise."""
+    """Return the parts of all trials as a list, or None as it is if they may be left out."""
+    if parts is None and name in ("actions", "durations"):
+        return None
     try:
-        return None if parts is None else list(parts)
+        return list(parts)
     except TypeError:
         raise InvalidInputError(f"{name} are given for each trial; got {parts!r}") from None
 

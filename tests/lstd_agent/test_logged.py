@@ -605,3 +605,11 @@ def test_random_lengths_hold_the_rates_of_their_standard_errors() -> None:
         values = chain.relative_value(3)
         inside.append(abs(found.difference - values[0]) <= 2.0 * found.standard_error)
     assert np.mean(inside) >= 0.8
+
+
+def test_observations_and_rewards_are_needed() -> None:
+    """None is refused in words of our own."""
+    with pytest.raises(InvalidInputError, match="rewards are given for each trial; got None"):
+        LoggedTrials.of([[0, 1]], None)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError, match="observations are given for each trial; got None"):
+        LoggedTrials.of(None, [[1.0]])  # type: ignore[arg-type]
