@@ -179,7 +179,7 @@ class UserLoop:
         trial.t_max = self.t_max
         trial.end()
         self._longest = -1
-        if self.n_waiting * (trial.t_max + 1) >= _MOST_WAITING:
+        if self.n_waiting * (1 + (trial.t_max or 0)) >= _MOST_WAITING:
             self.flush()
 
     def drop_trial(self) -> None:
