@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from lstd_agent import checks
+import lstd_agent.checks as checks
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.diagnostics import FEWEST_TRIALS, Diagnostics, Misfit
 from lstd_agent.errors import InvalidInputError, NotFittedError

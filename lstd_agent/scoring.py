@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import VectorEnv, VectorWrapper
 
-from lstd_agent import baselines
+import lstd_agent.baselines as baselines
 from lstd_agent.agent import SeminormLSTDAgent
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.environments import model_of

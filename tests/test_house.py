@@ -214,3 +214,16 @@ def test_nothing_imports_the_list_of_a_package_s_own_names(package: str) -> None
         if package in [name for name, _ in names] and not module.startswith(allowed)
     ]
     assert found == []
+
+
+def test_modules_of_the_evaluator_are_imported_by_their_full_names() -> None:
+    """``from lstd_agent import checks`` imports all public names first, a circle for some."""
+    found = [
+        f"{name}: {alias.name}"
+        for name, path in modules(EVALUATOR).items()
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.ImportFrom) and node.module == EVALUATOR
+        for alias in node.names
+        if f"{EVALUATOR}.{alias.name}" in EVERY
+    ]
+    assert found == []
