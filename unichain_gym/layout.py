@@ -125,8 +125,7 @@ def _free_angles(
     S = successor.size
     ahead = position[successor] - position
     heading = np.arctan2(ahead[:, 1], ahead[:, 0])
-    # The first candidates are the sides of a stream. Among equals, the best is far
-    # from earlier loops, then the earliest.
+    # First the sides of a stream. Of equals, the best is far from earlier loops, then the first.
     candidates = heading[:, None] + np.pi / 2 + np.linspace(0.0, 2 * np.pi, 24, endpoint=False)
     row, column = edges(P)
     moves = row != column

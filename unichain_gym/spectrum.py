@@ -62,8 +62,7 @@ def spectral_gap(P: sparse.csr_array, structure: Structure, periods: IntArray) -
     leaves = component[row] != component[column]
     leave = group_sums(row[leaves], P.data[leaves], P.shape[0])
     size = np.bincount(component)
-    # The eigenvalue of a single state is the probability of staying; of a single recurrent one
-    # it is the 1 that does not count.
+    # The eigenvalue of a single state is the probability of staying; of a recurrent one it is 1.
     is_alone = (size[component] == 1) & (structure.class_label < 0)
     gap = float(leave[is_alone].min(initial=1.0))
     S = P.shape[0]
