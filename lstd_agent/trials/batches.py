@@ -143,16 +143,17 @@ class Batches:
         ours, portion = self.portion, theirs.portion
         if portion is None:
             return
-        self.check_t_max(portion.t_max)
-        check_timed(self.is_timed, _times(portion))
         if isinstance(portion, KeptTrials):
             self.add(portion)
             return
+        self.check_t_max(portion.t_max)
+        check_timed(self.is_timed, _times(portion))
         if isinstance(ours, CountedTrials) and ours.taken is not None and portion.taken is not None:
             ours.taken.check_adds(portion.taken)
-        samples = [theirs.sample]
-        for counts, taken in list(zip(theirs.sums, theirs.taken, strict=True)):
-            self.add_counts(counts, taken, samples.pop() if samples else None)
+        sample = theirs.sample
+        for counts, taken in zip(theirs.sums, theirs.taken, strict=True):
+            self.add_counts(counts, taken, sample)
+            sample = None  # once: it is of all batches
 
     def account(self) -> str:
         """Return how trials of vectors are kept, as text; empty for counted ones."""

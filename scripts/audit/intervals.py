@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 from models import Finite, FloatArray, Gaussian, at, moves
 from random_tasks import fitted
-from scipy.special import stdtrit
 from tasks import Task
 
 from lstd_agent import OneHot, Polynomial, RadialBasis
+from lstd_agent.standard_errors import quantile_of_t
 from unichain_gym import make_mdp
 
 BATCHES = (2, 4, 20)
@@ -56,7 +56,7 @@ def tasks() -> Iterator[tuple[str, Any, Any, int, int, tuple[Any, Any]]]:
 def held(task: Task, seed: int) -> dict[str, bool]:
     """Return whether the interval of each answer with an error covers the true answer."""
     agent = fitted(task, seed)
-    reach = float(stdtrit(min(agent.n_batches, len(task.lengths)) - 1, 0.975))
+    reach = quantile_of_t(0.95, min(agent.n_batches, len(task.lengths)) - 1)
     truth = task.truth(task.plan.model)
     low, high = agent.compare(*task.sides, 0).interval(0.95)
     off = truth["gain"] - agent.gain_, truth["start_bias"] - agent.start_bias_

@@ -27,11 +27,11 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from models import Finite
-from scipy.special import stdtrit
 from tasks import COUNTED, KINDS, Task, draw
 from verdicts import Answer, Outcome, report
 
 from lstd_agent import EvaluationError, FitWarning, SeminormLSTDAgent
+from lstd_agent.standard_errors import quantile_of_t
 from unichain_gym import TabularVectorEnv
 
 
@@ -99,7 +99,7 @@ def ask(task: Task, seed: int) -> tuple[dict[str, tuple[float, float]], float]:
     compared = agent.compare(at[0], at[1], None if task.plan.one_start else 0)
     low, high = compared.interval(0.95)
     # Student's t tells how uncertain the errors of few batches are.
-    few = float(stdtrit(max(1, min(agent.n_batches, len(task.lengths)) - 1), 0.975)) / 1.96
+    few = quantile_of_t(0.95, max(1, min(agent.n_batches, len(task.lengths)) - 1)) / 1.96
     answers = {
         "gain": (agent.gain_, few * agent.gain_error_),
         "start_bias": (agent.start_bias_, few * agent.start_bias_error_),
