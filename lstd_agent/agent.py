@@ -583,7 +583,7 @@ class SeminormLSTDAgent:
     def coverage(self, observations: Any, t: ArrayLike | None = None) -> FloatArray:
         """Return the share of samples at the observations, in the neighbourhood that predicts.
 
-        For vectors by the Christoffel function (`lstd_agent.rows.christoffel`). A prediction where
+        For vectors by the Christoffel function (`lstd_agent.rows.factors`). A prediction where
         it is 0 is pure generalization. For arguments see `SeminormLSTDAgent.predict`.
         """
         return self._last_fit.coverage(observations, t)

@@ -160,7 +160,7 @@ class Fit:
         """See `SeminormLSTDAgent.candidate`."""
         if index in (-1, self.source.terminal):
             return None
-        return self.encoding.decode(self.source.candidate(index))
+        return self.encoding.decode(self.source.candidates[index])
 
     def _answering(
         self, observations: Any, t: ArrayLike | None

@@ -27,8 +27,7 @@ from lstd_agent.actions.pair_equations import (
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
 from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.fit import Fit
-from lstd_agent.rows.christoffel import MIN_SAMPLES
-from lstd_agent.rows.factors import Factor, without_each
+from lstd_agent.rows.factors import MIN_SAMPLES, Factor, without_each
 from lstd_agent.standard_errors import batch_standard_errors
 from lstd_agent.trials.counts import ActionCounts
 from lstd_agent.trials.kept import KeptTrials

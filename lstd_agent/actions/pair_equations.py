@@ -27,8 +27,14 @@ from lstd_agent.actions.advantages import better_actions
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
 from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.features.rows import with_ones
-from lstd_agent.rows.christoffel import MIN_SAMPLES, Christoffel
-from lstd_agent.rows.factors import Factor, Gathering, basis_of_range, reduced
+from lstd_agent.rows.factors import (
+    MIN_SAMPLES,
+    Christoffel,
+    Factor,
+    Gathering,
+    basis_of_range,
+    reduced,
+)
 from lstd_agent.system.minimizer import minimize
 from lstd_agent.trials.kept import NO_TIME, KeptTrials
 
@@ -249,7 +255,7 @@ class PairEquations:
 
     @cached_property
     def _christoffel(self) -> Christoffel:
-        return Christoffel.of(self._A)
+        return Christoffel(self._A)
 
     def n_samples(self, features: FloatArray) -> FloatArray:
         """Return the number of samples of pairs with features (..., D)."""
@@ -258,7 +264,7 @@ class PairEquations:
 
 def factor_of_pairs(rows: Iterable[Rows], D: int) -> Factor:
     """Return the factor of rows of D features, for `PairEquations`."""
-    gathering = Gathering(D, 3)
+    gathering = Gathering(D, 3, are_trials=False)
     for f, less, rewards, durations in rows:
         one = np.ones(len(f))
         gathering.add(np.column_stack((f, less, rewards, durations, one)), one)

@@ -20,10 +20,18 @@ class RecurrentClass(NamedTuple):
 
 def recurrent_classes(transitions: sparse.csr_array) -> list[RecurrentClass]:
     """Return the closed classes of a matrix of transition counts, the most visited one first."""
+    from scipy.sparse.csgraph import breadth_first_order  # takes long to import
+
     found = []
     for states in closed_classes(transitions):
         within = transitions[states][:, states]
-        found.append(RecurrentClass(states, _period(within), int(within.sum())))
+        order, before = breadth_first_order(within, 0)
+        level = np.zeros(len(states), dtype=np.int64)
+        for state in order[1:]:
+            level[state] = level[before[state]] + 1
+        origin, target = within.nonzero()
+        period = int(np.gcd.reduce(level[origin] + 1 - level[target]))
+        found.append(RecurrentClass(states, period, int(within.sum())))
     return sorted(found, key=lambda each: -each.n_transitions)
 
 
@@ -32,23 +40,10 @@ def closed_classes(transitions: sparse.csr_array) -> list[IntArray]:
 
     A state without transitions is of no class: its trials were over.
     """
-    from scipy.sparse.csgraph import connected_components  # takes long to import
+    from scipy.sparse.csgraph import connected_components
 
     n_classes, label = connected_components(transitions, directed=True, connection="strong")
-    origin, target = transitions.nonzero()
-    is_open = np.ones(n_classes, dtype=bool)
-    is_open[label[origin]] = False
-    is_open[label[origin[label[origin] != label[target]]]] = True
-    return [np.flatnonzero(label == number) for number in np.flatnonzero(~is_open)]
-
-
-def _period(transitions: sparse.csr_array) -> int:
-    """Return the period of an irreducible matrix: gcd of level(s) + 1 - level(s') over edges."""
-    from scipy.sparse.csgraph import breadth_first_order
-
-    order, before = breadth_first_order(transitions, 0)
-    level = np.zeros(transitions.shape[0], dtype=np.int64)
-    for state in order[1:]:
-        level[state] = level[before[state]] + 1
-    origin, target = transitions.nonzero()
-    return int(np.gcd.reduce(level[origin] + 1 - level[target]))
+    origin, target = label[np.stack(transitions.nonzero())]
+    is_closed = np.isin(np.arange(n_classes), origin)
+    is_closed[origin[origin != target]] = False
+    return [np.flatnonzero(label == number) for number in np.flatnonzero(is_closed)]

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from lstd_agent.arrays import FloatArray, IntArray
+from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.features.kernels import Kernel
 from lstd_agent.features.rows import Rows, dense, is_sparse
 from lstd_agent.rows.classes import RecurrentClass, recurrent_classes
@@ -29,11 +29,10 @@ FEWEST_SPARSE, LARGEST_DENSITY, _CHUNK = 500, 0.02, 2**22
 
 
 class CountRows(Samples):
-    """Rows of transition counts.
+    """Rows of at least one batch of transition counts.
 
-    From at least one batch of counts of the same states and timesteps, and a table (S, d) of
-    features, zero in the terminal state, where tasks end. ``sample`` holds some whole trials, of
-    state numbers.
+    The table (S, d) of features is zero in the terminal state, where tasks end. ``sample`` holds
+    some whole trials, of state numbers.
     """
 
     are_places = True
@@ -52,16 +51,18 @@ class CountRows(Samples):
         self.table = self.candidate_features = table
         self.rcond, self.whole_trials = rcond, sample
         self.n_states, self.t_max = batches[0].n_states, batches[0].t_max
+        self.candidates = np.arange(self.n_states)
         self._take(batches, _entries_of(batches))
-        self.seen = np.zeros(self.n_states, dtype=bool)
-        for states in np.divmod(self._moves.place, self.n_states):
-            self.seen[states] = True
-        # A task that was never seen to end counts as continuing.
-        self.terminal = terminal if terminal is not None and self.seen[terminal] else None
-        self.constant = float(self.terminal is None)
-        self._lives = np.arange(self.n_states) != self.terminal
-        self._main = self.terminal
+        seen = np.unique(np.divmod(self._moves.place, self.n_states))
+        self._set_seen(np.isin(np.arange(self.n_states), seen), terminal)
         self.is_sparse = self.constant > 0.0 and _is_sparse_table(table)
+
+    def _set_seen(self, seen: BoolArray, terminal: int | None) -> None:
+        self.seen = seen
+        # A task that was never seen to end counts as continuing.
+        self.terminal = terminal if terminal is not None and seen[terminal] else None
+        self._main, self.constant = self.terminal, float(self.terminal is None)
+        self._lives = np.arange(len(seen)) != self.terminal
 
     def _take(self, batches: Sequence[TransitionCounts], entries: Sequence[Any]) -> None:
         self.batches, (self._moves, self._paid, self._times) = list(batches), entries
@@ -74,8 +75,7 @@ class CountRows(Samples):
         """Return rows of other batches with the same coordinates, terminal and main state."""
         assert self.is_sparse or self.p  # coordinates are found once
         other = copy.copy(self)
-        derived = "visits mean_rewards mean_durations starts recurrent_classes"
-        for name in derived.split():
+        for name in ["visits", "mean_rewards", "mean_durations", "starts", "recurrent_classes"]:
             vars(other).pop(name, None)
         other._take(batches, entries)
         return other
@@ -123,9 +123,8 @@ class CountRows(Samples):
         """Yield one layer, of all states that were seen from start up to stop."""
         *numbers, P = self._sums(start, stop, None if group is None else [group])
         seen = np.flatnonzero(numbers[0])
-        rows, lives, (visits, rewards, times) = self.rows, self._lives, numbers
-        few = visits[seen], rewards[seen], times[seen], lives[seen]
-        yield Layer(rows[seen], *few, rows, P[seen])
+        few = (each[seen] for each in (self.rows, *numbers, self._lives))
+        yield Layer(*few, self.rows, P[seen])
 
     def layers(
         self, start: int, stop: int, groups: Sequence[IntArray] | None = None
@@ -140,11 +139,11 @@ class CountRows(Samples):
             first = max(start, last - step)
             visits, rewards, times, P = self._sums(first, last, groups, by_time=True)
             steps: Any = P.toarray() if (last - first) * n**2 <= _CHUNK else P
+            goes_on = (visits > 0.0) & np.tile(lives, last - first)
             for t in reversed(range(last - first)):
                 at = slice(t * n, (t + 1) * n)
-                goes_on = (visits[at] > 0.0) & lives
-                numbers = visits[at], rewards[at], times[at]
-                yield Layer(table, *numbers, goes_on, table, steps[at])
+                numbers = (each[at] for each in (visits, rewards, times, goes_on))
+                yield Layer(table, *numbers, table, steps[at])
 
     def _sums(
         self,
@@ -220,10 +219,6 @@ class CountRows(Samples):
         start = np.flatnonzero(self.visits[[0]].toarray()[0])
         return np.asarray(start[start != self.terminal])
 
-    def candidate(self, index: int) -> int:
-        """Return a candidate reference state as it is encoded."""
-        return index
-
     def trial_features(self, most: int) -> tuple[Any, IntArray]:
         """Return the states (m, t_max + 1) of the whole trials, and their lengths (m,)."""
         if self.whole_trials is None:
@@ -244,11 +239,8 @@ class CountRows(Samples):
 
     def _visits_in(self, windows: IntArray, group: IntArray | None = None) -> FloatArray:
         """Return the visits (n, S) of each state in each window."""
-        found = []
-        for start, stop in windows.tolist():
-            moves = self._moves.between(start, stop, group)
-            found.append(np.bincount(moves.place // self.n_states, moves.number, self.n_states))
-        return np.stack(found)
+        S, every = self.n_states, [self._moves.between(a, b, group) for a, b in windows.tolist()]
+        return np.stack([np.bincount(moves.place // S, moves.number, S) for moves in every])
 
     def moves_of(self, windows: IntArray, segments: Any = None) -> Callable[[IntArray], FloatArray]:
         """Return the function that gives the number of samples (n, m) of what comes after states.
@@ -273,10 +265,7 @@ class CountRows(Samples):
 
 
 def _is_sparse_table(table: Rows) -> bool:
-    """Return whether features are many and sparse, with the same sum for each state.
-
-    Tiles and one-hot features have this sum, so they can represent a constant.
-    """
+    """Return whether features are many and sparse, with the same sum for each state, as tiles."""
     S, d = table.shape
     n_nonzero = table.nnz if is_sparse(table) else np.count_nonzero(table)
     if d < FEWEST_SPARSE or n_nonzero > LARGEST_DENSITY * S * d:
@@ -338,8 +327,7 @@ def _dealt(counts: TransitionCounts, n: int, rng: np.random.Generator) -> list[T
     def visits(numbers: Any) -> sparse.csr_array:
         return sparse.csr_array((numbers.astype(np.float64), state), shape=(N.shape[0], S))
 
-    once = visits(N.data)
-    once.data = 1.0 / once.data
+    once = visits(N.data).power(-1)
     groups = []
     for part in rng.multinomial(N.data, np.full(n, 1.0 / n)).T:
         # Zeros are removed in place, so the arrays are copied first.

@@ -12,12 +12,11 @@ import numpy as np
 from lstd_agent.arrays import IntArray
 from lstd_agent.backups import Backup, is_one_step
 from lstd_agent.rows.factors import Factor, Segments, total, without_each
-from lstd_agent.rows.sparse import SparseRows
 from lstd_agent.system.gain import Gain, GainRows, estimate_gain, mean_reward
 from lstd_agent.system.linked import SingleSteps, Solved, Targets, solve_linked, zero_of
 from lstd_agent.system.model import pooled_model, solve_model
 from lstd_agent.system.neighborhoods import neighborhood_windows
-from lstd_agent.system.sparse import gains_without_each, solve_sparse, sparse_gain
+from lstd_agent.system.sparse import SparseRows, gains_without_each, solve_sparse, sparse_gain
 
 
 @dataclass(frozen=True, eq=False)
