@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import sparse
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.features.rows import Rows, dense
+from lstd_agent.features.rows import Rows
 from lstd_agent.fit_options import FitOptions, Fitted
 from lstd_agent.standard_errors import Jackknife, quantile_of_t
 from lstd_agent.system.approximators import System
@@ -222,14 +221,8 @@ class Fit:
         if self.choice.backup == "model":
             main = self.source.main_state(int(self.system.anchors[-1]))
             share = pooled_model(self.source, self.system.gain, main).open_share[states]
-        elif self.source.is_sparse:
-            rows = sparse.csr_array(self.encoding.rows(states))
-            is_open = np.stack([each.window.are_open(rows) for each in self.fitted.solved])
-            share = of_each(is_open, neighborhood)
         else:
-            features = dense(self.encoding.rows(states))
-            one = np.full((len(features), 1), self.source.constant)
-            share = self.system.open_share(np.hstack((features, one)), neighborhood)
+            share = self.fitted.open_share(self.encoding.rows(states), neighborhood)
         return np.asarray(seen & (share <= OPEN_TOLERANCE))
 
     @cached_property

@@ -9,12 +9,14 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy import sparse
 
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.backups import WantedBackup, check_backup, is_one_step
 from lstd_agent.errors import InvalidInputError, check_choice, check_integer
-from lstd_agent.rows.factors import Segments, total
-from lstd_agent.system.approximators import System, system_of, with_offsets
+from lstd_agent.features.rows import Rows, dense
+from lstd_agent.rows.factors import Segments
+from lstd_agent.system.approximators import System, in_features, system_of, with_offsets
 from lstd_agent.system.distances import (
     MMD,
     DistanceName,
@@ -23,7 +25,7 @@ from lstd_agent.system.distances import (
     sampled_distance,
 )
 from lstd_agent.system.gain import Gain, check_gain, mean_reward
-from lstd_agent.system.linked import Solved, Targets, solve_alone
+from lstd_agent.system.linked import Solved, Targets, solve_window
 from lstd_agent.system.model import NOT_COUNTED
 from lstd_agent.system.neighborhoods import (
     RULES,
@@ -69,6 +71,23 @@ class Fitted(NamedTuple):
     def evidence(self) -> Segments | list[Solved]:
         """The factors or the sparse windows, which count samples of observations."""
         return self.solved if self.subsets.source.is_sparse else self.segments
+
+    def open_share(self, features: Rows, neighborhood: IntArray) -> FloatArray:
+        """Return the share of each value that the samples leave open, from 0 to 1, shape (m,).
+
+        Of sparse features 0 or 1. The pooled model has open shares of its own.
+        """
+        source, share = self.subsets.source, np.zeros(features.shape[0])
+        for k in np.unique(neighborhood):
+            here, solved = neighborhood == k, self.solved[k]
+            if source.is_sparse:
+                share[here] = solved.window.are_open(sparse.csr_array(features[here]))
+                continue
+            x = np.insert(dense(features[here]), features.shape[1], source.constant, axis=1)
+            along = np.linalg.norm(x @ in_features(source, solved.columns[:, 1:]), axis=1)
+            size = np.linalg.norm(x / np.append(source.coordinates.sizes, 1.0), axis=1)
+            share[here] = along / np.where(size > 0.0, size, 1.0)
+        return share
 
     @property
     def left_out(self) -> LeftOut | None:
@@ -204,14 +223,14 @@ class FitOptions:
         """Return the minimizers of windows by themselves, with offsets by reference states."""
         solved = []
         for start, stop in windows.tolist():
-            window = total(segments.between(start, stop))
-            if self.backup == "auto" or is_one_step(self.backup):
-                found = solve_alone(source, window, gain)
+            backup: Any = self.backup
+            if backup == "auto" or is_one_step(backup):
+                factor = segments.window(start, stop, gain)
             else:
-                backup: Any = self.backup
-                found, _ = Targets(source, backup, np.array([gain])).alone(start, stop)
-            columns = np.vstack((found.weights[:, :1], np.zeros((1, 1))))
-            solved.append(Solved(columns, found.rank, found.condition, round(window.n)))
+                factor = Targets(source, backup, np.array([gain])).alone(start, stop)
+            found = solve_window(source, factor, [0], True)
+            columns = np.vstack((found.weights, np.zeros((1, 1))))
+            solved.append(Solved(columns, found.rank, found.condition, round(factor.n)))
         return with_offsets(source, solved, references, occupancy, self.reference)
 
     def _candidates(self, source: Any) -> list[IntArray]:

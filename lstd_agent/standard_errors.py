@@ -129,7 +129,7 @@ class Jackknife:
                 for segments, gain in zip(subsets.segments, self.gains, strict=True)
             ]
         anchors, backup = fitted.system.anchors, fitted.choice.backup
-        return subsets.solve(anchors, self.gains, backup, directions=False, whole=fitted.solved)
+        return subsets.solve(anchors, self.gains, backup, fitted.solved)
 
     @cached_property
     def systems(self) -> list[System]:

@@ -93,6 +93,20 @@ class Factor:
         """The columns of c."""
         return self.held[:, 2 * self.p :]
 
+    def above(
+        self, gain: float, following: FloatArray | None = None, exits: bool = False
+    ) -> Factor:
+        """Return the factor of single steps with rewards above the gain as numbers.
+
+        If steps are ``exits``, weights (p, q) of the ``following`` window give the next values.
+        """
+        own, less, numbers = self.held[:, : self.p], self.held[:, self.p : -2], self.numbers
+        c = np.zeros((len(own), 1 if following is None else following.shape[1]))
+        c[:, 0] = numbers[:, 0] - gain * numbers[:, 1]
+        if exits and following is not None:
+            c, less = c + (own - less) @ following, own
+        return replace(self, held=np.hstack((own, less, c)))
+
     @property
     def mean(self) -> FloatArray:
         """Mean features (p,) of the run's rows."""
@@ -225,21 +239,11 @@ class Segments:
     def window(
         self, start: int, stop: int, gain: float, following: FloatArray | None = None
     ) -> Factor:
-        """Return the equations of a window, whose numbers are rewards above the gain.
-
-        Given weights (p, q) of the next window, the values after the last timestep are known: they
-        are added to the numbers.
-        """
+        """Return the factor of a window; weights of the next one give the values after it."""
         last = stop if following is None else stop - 1
-        inside, parts = self.between(start, last), []
-        for i, each in enumerate([*inside, *self.between(last, stop)]):
-            own, less, numbers = each.held[:, : each.p], each.held[:, each.p : -2], each.numbers
-            c = np.zeros((len(own), 1 if following is None else following.shape[1]))
-            c[:, 0] = numbers[:, 0] - gain * numbers[:, 1]
-            if following is not None and i >= len(inside):
-                c, less = c + (own - less) @ following, own
-            parts.append(replace(each, held=np.hstack((own, less, c))))
-        return total(parts)
+        inside = [each.above(gain, following) for each in self.between(start, last)]
+        exits = [each.above(gain, following, True) for each in self.between(last, stop)]
+        return total(inside + exits)
 
 
 class Christoffel:

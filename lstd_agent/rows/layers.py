@@ -96,10 +96,10 @@ class Samples:
     reference states of an occupancy above ``support_threshold`` are in a window's support.
 
     ``groups(n)`` deals trials into n groups. ``merged(start, stop, group)`` yields layers of all
-    rows of these timesteps, of one group or of all. ``layers(start, stop, groups)`` yields timesteps
-    backwards: every place, for each given group, or every trial is a row. ``zero(anchor)`` are the
-    features (p,) of value 0; None is the mean of the tail. ``sums_at(name)`` are sums of
-    ``"rewards"`` or ``"durations"`` of timesteps; None if all are 1.
+    rows of these timesteps, of one group or of all. ``layers(start, stop, groups)`` yields
+    timesteps backwards: every place, for each given group, or every trial is a row.
+    ``zero(anchor)`` are the features (p,) of value 0; None is the mean of the tail.
+    ``sums_at(name)`` are sums of ``"rewards"`` or ``"durations"``; None if all are 1.
     """
 
     t_max: int

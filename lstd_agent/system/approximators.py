@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -79,11 +79,6 @@ class System:
     condition : ndarray, shape (n,)
     t_max : int
     gain : float
-    sizes : ndarray, shape (d,)
-        Root mean squares of features, none 0.
-    open_directions : tuple of ndarray, shape (d + 1, q)
-        For each neighborhood, directions of (weights, offset) that the samples leave open, for
-        features of size 1; empty if not computed.
 
     Examples
     --------
@@ -107,8 +102,6 @@ class System:
     condition: FloatArray
     t_max: int
     gain: float
-    sizes: FloatArray
-    open_directions: tuple[FloatArray, ...] = field(default=())
 
     @property
     def neighborhoods(self) -> list[Neighborhood]:
@@ -161,29 +154,6 @@ class System:
             linear[here] = features[here] @ self.weights[k]
         return np.asarray(linear + self.offsets[neighborhood])
 
-    def open_share(self, features: FloatArray, neighborhood: IntArray) -> FloatArray:
-        """Share of each value that the samples leave open, from 0 to 1, shape (m,).
-
-        Parameters
-        ----------
-        features : ndarray, shape (m, d + 1)
-            Features and the constant of linked equations.
-        neighborhood : ndarray of int, shape (m,)
-
-        Returns
-        -------
-        ndarray, shape (m,)
-        """
-        if not self.open_directions:
-            return np.zeros(len(features))
-        scaled = features / np.append(self.sizes, 1.0)
-        along = np.empty(len(features))
-        for k in np.unique(neighborhood):
-            here = neighborhood == k
-            along[here] = np.linalg.norm(scaled[here] @ self.open_directions[k], axis=1)
-        size = np.linalg.norm(scaled, axis=1)
-        return np.asarray(along / np.where(size > 0.0, size, 1.0))
-
 
 def in_features(source: Any, columns: FloatArray) -> FloatArray:
     """Return weights of features and offset (d + 1, q) from weights of coordinates."""
@@ -200,12 +170,10 @@ def system_of(
     gain: float,
 ) -> System:
     """Return the system of solved windows, in features."""
-    columns = [in_features(source, each.columns) for each in solved]
-    sizes = np.ones(len(columns[0]) - 1) if source.is_sparse else source.coordinates.sizes
-    scale = np.append(sizes, 1.0)[:, None]
+    columns = np.stack([in_features(source, each.columns[:, :1])[:, 0] for each in solved])
     return System(
-        weights=np.stack([each[:-1, 0] for each in columns]),
-        offsets=np.array([each[-1, 0] for each in columns]),
+        weights=columns[:, :-1],
+        offsets=columns[:, -1],
         anchors=anchors,
         windows=windows,
         references=references,
@@ -215,8 +183,6 @@ def system_of(
         condition=np.array([each.condition for each in solved]),
         t_max=source.t_max,
         gain=gain,
-        sizes=sizes,
-        open_directions=() if source.is_sparse else tuple(x[:, 1:] * scale for x in columns),
     )
 
 

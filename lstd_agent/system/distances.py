@@ -78,18 +78,11 @@ _MOST_NUMBERS = 2**22
 
 def total_variation(visits: sparse.csr_array, n_at: FloatArray | IntArray) -> SquaredDistance:
     """Return squared total variation by visits (t_max + 1, S) of n_at (t_max + 1,) trials."""
-    anchor_share = np.zeros(visits.shape[1])
+    p = sparse.csr_array(sparse.diags_array(1.0 / n_at) @ visits)
 
     def squared(anchor: int, start: int, stop: int) -> FloatArray:
-        here, there = visits[[anchor]], visits[start:stop]
-        # Scale to the same number of trials: some were cut short in between.
-        scale = n_at[anchor] / n_at[start:stop]
-        anchor_share[here.indices] = here.data
-        seen = there.data * np.repeat(scale, np.diff(there.indptr))
-        common = np.minimum(seen, anchor_share[there.indices])
-        anchor_share[here.indices] = 0.0
-        shared = sparse.csr_array((common, there.indices, there.indptr), shape=there.shape)
-        return np.asarray(np.square(1.0 - shared.sum(axis=1) / n_at[anchor]))
+        here = p[np.full(stop - start, anchor)]
+        return np.asarray(np.square(1.0 - here.minimum(p[start:stop]).sum(axis=1)))
 
     return squared
 

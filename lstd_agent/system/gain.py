@@ -17,14 +17,13 @@ reward, with a warning.
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from lstd_agent.arrays import FloatArray
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.rows.factors import Factor, Segments, total
-from lstd_agent.rows.layers import Samples
 from lstd_agent.system.minimizer import minimize
 from lstd_agent.trials.spaces import MAX_REWARD
 
@@ -52,7 +51,7 @@ class Gain(NamedTuple):
     settled: FloatArray | None = None
 
 
-def estimate_gain(source: Samples, segments: Segments, rows: GainRows | None = None) -> Gain:
+def estimate_gain(source: Any, segments: Segments, rows: GainRows | None = None) -> Gain:
     """Return the gain by given rows, or by the first that determine it: tail, all, mean.
 
     An exact source, without noise, takes the tail.
@@ -78,7 +77,7 @@ def mean_reward(segments: Segments) -> float:
     return float(tail.sums[-2] / tail.sums[-1]) if tail.n else 0.0
 
 
-def _solved(source: Samples, rows: Factor, name: Literal["tail", "all"]) -> Gain:
+def _solved(source: Any, rows: Factor, name: Literal["tail", "all"]) -> Gain:
     """Return the gain by some rows."""
     equations = rows.reduced(rows.p, source.rcond)
     B = equations.B.copy()

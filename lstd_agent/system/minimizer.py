@@ -25,7 +25,7 @@ is the projection :math:`F Z^\dagger F^T D_p` (Lemma ``projector``).
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -60,31 +60,18 @@ class Minimizer(NamedTuple):
 
 
 def minimize(
-    equations: Reduced,
-    rcond: float = DEFAULT_RCOND,
-    metric: FloatArray | None = None,
-    *,
-    directions: bool = True,
+    equations: Reduced, rcond: float = DEFAULT_RCOND, metric: FloatArray | None = None
 ) -> Minimizer:
     """Return the minimizer of the projected Bellman error.
 
     It has the smallest w or, given a metric (k, r), the smallest ``metric @ w[:r]``. ``rcond`` is
-    the cutoff of A; B has a cutoff of at most 1e-10. Without ``directions``, ``null`` and
-    ``spread`` may be empty.
+    the cutoff of A; B has a cutoff of at most 1e-10.
     """
-    B, c, d = equations.B, equations.c, equations.B.shape[1]
-    cutoff = min(rcond, _DIFFERENCES)
-    if not directions and metric is None and B.size and B.any():
-        solution: Any = np.linalg.lstsq(B, c, rcond=cutoff)
-        found, _, n_kept, sizes = solution
-        if sizes[n_kept - 1] > _ROUNDING * equations.largest:
-            condition = float(sizes[0] / sizes[n_kept - 1])
-            return Minimizer(found, int(n_kept), condition, np.zeros((d, 0)), np.zeros(0))
-    U, singular, Vt = svd(B, full_matrices=True)
-    largest = float(singular.max(initial=0.0))
-    rank = int((singular > max(cutoff * largest, _ROUNDING * equations.largest)).sum())
+    U, singular, Vt = svd(equations.B, full_matrices=True)
+    cutoff = min(rcond, _DIFFERENCES) * float(singular.max(initial=0.0))
+    rank = int((singular > max(cutoff, _ROUNDING * equations.largest)).sum())
     kept = Vt[:rank].T / singular[:rank]
-    weights = kept @ (U[:, :rank].T @ c)
+    weights = kept @ (U[:, :rank].T @ equations.c)
     null = Vt[rank:].T
     if metric is not None and null.size:
         r = metric.shape[1]

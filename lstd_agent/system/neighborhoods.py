@@ -43,10 +43,7 @@ _FIRST_TOLERANCE, _PRECISION = 1e-3, 1e-6
 
 
 class AnchorSearch:
-    """Algorithm ``approx_anchor``, for any tolerance, computing each distance at most once.
-
-    No timestep after ``latest`` becomes an anchor.
-    """
+    """Algorithm ``approx_anchor``; it computes each distance once, up to timestep ``latest``."""
 
     def __init__(
         self, squared_distance: SquaredDistance, t_max: int, latest: int | None = None
@@ -57,33 +54,27 @@ class AnchorSearch:
         self._rows: dict[int, FloatArray] = {}
 
     def anchors(self, tolerance: float, at_most: int) -> IntArray:
-        """Return the anchors for one tolerance Δ (the algorithm's inner loop).
-
-        Stops at the first anchor beyond ``at_most``, since a tiny tolerance would give too many.
-        """
+        """Return the anchors for one tolerance Δ, but no more than one beyond ``at_most``."""
         found = [0]
-        while (following := self._next_anchor(found[-1], tolerance**2)) is not None:
-            found.append(following)
-            if len(found) > at_most:
+        while len(found) <= at_most:
+            if (following := self._next_anchor(found[-1], tolerance**2)) is None:
                 break
+            found.append(following)
         return np.array(found, dtype=np.int64)
 
-    def _enough(self, n_anchors: int) -> tuple[float, IntArray]:
-        """Double the tolerance until there are no more than ``n_anchors`` anchors."""
-        tolerance = _FIRST_TOLERANCE
-        while (anchors := self.anchors(tolerance, n_anchors)).size > n_anchors:
-            tolerance *= 2.0
-        return tolerance, anchors
+    def find(self, n_anchors: int, search: SearchName) -> IntArray:
+        """Return at most ``n_anchors`` anchors.
 
-    def doubling(self, n_anchors: int) -> IntArray:
-        """Return the anchors of the first of ever doubled tolerances that has few enough."""
-        return self._enough(n_anchors)[1]
-
-    def exact(self, n_anchors: int) -> IntArray:
-        """Bisect for the tolerance that comes closest to ``n_anchors`` without exceeding it."""
-        enough, anchors = self._enough(n_anchors)
+        The tolerance is doubled until there are few enough. ``"exact"`` then bisects for the one
+        that comes closest to that number. (More tolerance does not always give fewer anchors;
+        bisection finds one place where it does.)
+        """
+        enough = _FIRST_TOLERANCE
+        while (anchors := self.anchors(enough, n_anchors)).size > n_anchors:
+            enough *= 2.0
         too_small = enough / 2.0 if enough > _FIRST_TOLERANCE else 0.0
-        while anchors.size < n_anchors and enough - too_small > _PRECISION * enough:
+        wanted = n_anchors if search == "exact" else 0
+        while anchors.size < wanted and enough - too_small > _PRECISION * enough:
             middle = (too_small + enough) / 2.0
             found = self.anchors(middle, n_anchors)
             if found.size > n_anchors:
@@ -124,18 +115,14 @@ def find_anchors(
 ) -> IntArray:
     """Return the anchors of at most ``n_anchors`` neighborhoods (Algorithm ``identify_anchor``).
 
-    The paper doubles the tolerance, which may jump past the wanted number. ``"exact"`` then bisects
-    between the last two tolerances, and takes the anchors that come closest to that number without
-    exceeding it. (More tolerance does not always give fewer anchors; bisection finds one place
-    where it does.) None, or the number of timesteps, gives an anchor at each timestep (stepwise),
-    and needs no distances, as one neighborhood needs none.
+    None, or the number of timesteps, gives an anchor at each timestep (stepwise), and needs no
+    distances, as one neighborhood needs none.
     """
     if n_anchors is None or n_anchors > t_max:
         return np.arange(t_max + 1)
     if n_anchors == 1:
         return np.zeros(1, dtype=np.int64)
-    found = AnchorSearch(squared_distance, t_max, latest)
-    return found.exact(n_anchors) if search == "exact" else found.doubling(n_anchors)
+    return AnchorSearch(squared_distance, t_max, latest).find(n_anchors, search)
 
 
 def check_anchors(anchors: object, t_max: int) -> IntArray:

@@ -98,14 +98,11 @@ class Subsets:
         anchors: IntArray,
         gains: Sequence[float],
         backup: Backup,
-        *,
-        directions: bool = True,
         whole: Sequence[Solved] | None = None,
     ) -> list[list[Solved]]:
         """Solve the linked system of each subset, which has its own gain.
 
-        With ``directions``, the first subset's open directions are computed. The windows of the
-        ``whole`` speed up sparse ones.
+        The windows of the ``whole`` speed up sparse ones.
         """
         source, last = self.source, int(anchors[-1])
         if backup == "model":
@@ -127,13 +124,12 @@ class Subsets:
             everything, others = [slice(None)], source.groups(self.n_groups)
             runs = {"whole": everything, "halves": halves, "others": others}[self.kind]
             targets = Targets(source, several, np.array(gains), runs=runs, subsets=self.totals)
-            return solve_linked(source, targets, anchors, zeros, directions=directions)
+            return solve_linked(source, targets, anchors, zeros)
         found = []
         for i, gain in enumerate(gains):
             if is_one_step(backup):
                 equations: Any = SingleSteps(source, self.segments[i], gain)
             else:
                 equations = Targets(source, several, np.array([gain]), group=self.groups[i])
-            track = directions and i == 0
-            found += solve_linked(source, equations, anchors, zeros[i : i + 1], directions=track)
+            found += solve_linked(source, equations, anchors, zeros[i : i + 1])
         return found

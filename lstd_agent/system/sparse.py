@@ -387,14 +387,14 @@ def _gain_window(
 ) -> Window:
     """Return the window that gives the gain; without a group, preconditioned by the whole."""
     start, stop = (rows.half, max(rows.t_max, 1)) if name == "tail" else (0, rows.t_max)
-    steps = _steps_in(rows, start, stop, not rows.has_constant) if whole is None else whole.steps
+    steps = _steps_in(rows, (start, stop), not rows.has_constant) if whole is None else whole.steps
     none = np.zeros(len(steps.group), dtype=bool)
     return _window(steps, none, steps.group == without, True, True, (start, stop), whole)
 
 
-def _steps_in(rows: SparseRows, start: int, stop: int, with_constant: bool) -> Steps:
+def _steps_in(rows: SparseRows, span: tuple[int, int], with_constant: bool) -> Steps:
     """Return transitions of timesteps start to stop - 1; a constant is one more feature."""
-    steps = rows.between(start, stop)
+    steps = rows.between(*span)
     d = steps.f.shape[1] + with_constant
     return steps._replace(f=resized(steps.f, d), g=resized(steps.g, d))
 
@@ -415,7 +415,7 @@ def solve_sparse(
     for k, span in reversed(list(enumerate(zip(anchors.tolist(), stops, strict=True)))):
         is_last, same = not found, None if whole is None else whole[k].window
         if same is None:
-            steps = _steps_in(rows, *span, not (is_last or rows.has_constant or rows.ends))
+            steps = _steps_in(rows, span, not (is_last or rows.has_constant or rows.ends))
             exits = (steps.t == span[1] - 1) & (not is_last)
         else:
             steps, exits = same.steps, same.exits

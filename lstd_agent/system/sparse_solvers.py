@@ -19,7 +19,7 @@ M + εI is factored as a preconditioner. The same factors serve without a batch 
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -273,9 +273,8 @@ class RidgeSolver:
         # Own factors come next; with pivots, if those without do not help.
         has_own = self._factors is not None and self._whole is None
         for pivot in (0.1, None) if has_own else (0.0, 0.1, None):
-            LU, easier = self._factors, None
-            if LU is not None:
-                easier = LinearOperator(A.shape, lambda x, LU=LU: LU.solve(np.ravel(x), trans))
+            LU = self._factors
+            easier = LU and LinearOperator(A.shape, partial(LU.solve, trans=trans))
             found, rest = _iterated(A, residual, easier, tolerance * size)
             left = float(np.linalg.norm(rest))
             if left <= (min(_UNFACTORED, unsolved) if LU is None else unsolved) * size:
