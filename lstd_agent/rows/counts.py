@@ -123,8 +123,8 @@ class CountRows(Samples):
         """Yield one layer, of all states that were seen from start up to stop."""
         *numbers, P = self._sums(start, stop, None if group is None else [group])
         seen = np.flatnonzero(numbers[0])
-        few: Any = (each[seen] for each in (self.rows, *numbers, self._lives))
-        yield Layer(*few, self.rows, P[seen])
+        features, *few = (each[seen] for each in (self.rows, *numbers, self._lives))
+        yield Layer(features, *few, following=self.rows, P=P[seen])
 
     def layers(
         self, start: int, stop: int, groups: Sequence[IntArray] | None = None
@@ -142,8 +142,8 @@ class CountRows(Samples):
             goes_on = (visits > 0.0) & np.tile(lives, last - first)
             for t in reversed(range(last - first)):
                 at = slice(t * n, (t + 1) * n)
-                numbers: Any = (each[at] for each in (visits, rewards, times, goes_on))
-                yield Layer(table, *numbers, table, steps[at])
+                numbers: Any = [each[at] for each in (visits, rewards, times, goes_on)]
+                yield Layer(table, *numbers, following=table, P=steps[at])
 
     def _sums(
         self,

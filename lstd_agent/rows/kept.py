@@ -150,6 +150,7 @@ class TrialRows(Samples):
         """Yield layers of the transitions of some trials at a time."""
         trials = slice(0, self.n_trials) if group is None else group
         f: Any
+        following: Any
         for part in [trials] if self.is_sparse else self._parts(trials, stop - start + 1):
             own = self.own[part, start:stop]
             if self.is_sparse:
