@@ -31,7 +31,6 @@ from lstd_agent.fit_checks import (
     check_own_trials,
     check_single_class,
     compare_returns,
-    diagnose_fit,
 )
 from lstd_agent.fit_options import AgentTailName, CalibrationName, FitOptions
 from lstd_agent.html import as_html
@@ -715,7 +714,7 @@ class SeminormLSTDAgent:
         """Return the checks of the fit and their warnings; ``print`` them."""
         fit = self._last_fit
         if self._diagnostics is None:
-            self._diagnostics = diagnose_fit(fit)
+            self._diagnostics = Diagnostics(fit)
         return self._diagnostics
 
     def plot(self) -> Figure:

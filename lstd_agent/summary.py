@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from lstd_agent.diagnostics import Diagnostics
 from lstd_agent.fit import Fit
-from lstd_agent.fit_checks import diagnose_fit
 from lstd_agent.system.distances import falls_back
 
 _COLUMNS = ("anchor", "stop", "window", "reference", "occupancy", "samples", "rank", "condition")
@@ -43,7 +43,7 @@ def describe(fit: Fit, kept: str) -> str:
             f"gain        {system.gain:.6g} ({given})",
             f"value 0 at  {zero}",
             *(["distance    total variation, since no trials are stored"] if replaced else []),
-            str(diagnose_fit(fit)),
+            str(Diagnostics(fit)),
             "",
             aligned((_COLUMNS, *rows)),
         ]
