@@ -21,22 +21,17 @@ class Neighborhood:
 
     Attributes
     ----------
-    anchor, stop : int
-        It predicts for timesteps anchor up to, not including, stop.
-    window : tuple of int
-        Timesteps (start, stop) whose samples it is fitted to.
+    anchor, stop, window : int, int, tuple of int
+        It predicts for timesteps anchor to stop - 1, and is fitted to samples of the window (start,
+        stop).
     reference : int
         An index into the candidate states; -1 for none.
-    weights : ndarray, shape (d,)
-    offset : float
+    weights, offset : ndarray of shape (d,), float
     occupancy : ndarray, shape (M,)
         Mean probability of each candidate state over the window.
-    n_samples : int
-        Transitions in the window.
-    rank : int
-        Numerical rank of Z^{†/2} X, with the intercept in linked systems.
-    condition : float
-        Ratio of its largest to its smallest singular value kept.
+    n_samples, rank, condition : int, int, float
+        Transitions in the window; numerical rank of Z^{†/2} X, with the intercept in linked
+        systems; and the ratio of its largest to its smallest singular value kept.
 
     Examples
     --------
@@ -68,17 +63,12 @@ class System:
 
     Attributes
     ----------
-    weights : ndarray, shape (n, d)
-        Of features.
-    offsets : ndarray, shape (n,)
-    anchors : ndarray of int, shape (n,)
-    windows : ndarray of int, shape (n, 2)
+    weights, offsets : ndarray, shapes (n, d) and (n,)
+    anchors, windows : ndarray of int, shapes (n,) and (n, 2)
     references : ReferenceStates
     occupancy : ndarray, shape (n, M)
-    n_samples, rank : ndarray of int, shape (n,)
-    condition : ndarray, shape (n,)
-    t_max : int
-    gain : float
+    n_samples, rank, condition : ndarray, shape (n,)
+    t_max, gain : int, float
 
     Examples
     --------
@@ -160,6 +150,11 @@ def in_features(source: Any, columns: FloatArray) -> FloatArray:
     return columns if source.is_sparse else source.coordinates.of_features(columns)
 
 
+def values_in_features(source: Any, solved: Sequence[Solved]) -> FloatArray:
+    """Return the weights of features and the offset (n, d + 1) of each window."""
+    return np.stack([in_features(source, each.columns[:, :1])[:, 0] for each in solved])
+
+
 def system_of(
     source: Any,
     solved: Sequence[Solved],
@@ -170,7 +165,7 @@ def system_of(
     gain: float,
 ) -> System:
     """Return the system of solved windows, in features."""
-    columns = np.stack([in_features(source, each.columns[:, :1])[:, 0] for each in solved])
+    columns = values_in_features(source, solved)
     return System(
         weights=columns[:, :-1],
         offsets=columns[:, -1],
@@ -194,7 +189,7 @@ def with_offsets(
     rule: RuleName,
 ) -> list[Solved]:
     """Return solved windows with the offsets that make values agree at reference states."""
-    weights = np.stack([in_features(source, each.columns)[:-1, 0] for each in solved])
+    weights = values_in_features(source, solved)[:, :-1]
     features = dense(source.candidate_features)
     how = occupancy, source.support_threshold, rule
     offsets = calibrate_offsets(weights, features, references, *how).tolist()

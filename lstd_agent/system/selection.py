@@ -130,10 +130,9 @@ class Held:
     @cached_property
     def held(self) -> Subsets:
         """The halves that are compared."""
-        if not self.source.are_places:
+        if not self.source.are_places or self.source.is_sparse:
             return self.subsets
-        dealt = self.source.dealt(_N_GROUPS)
-        return Subsets(dealt, self.subsets.edges, _N_GROUPS, "halves")
+        return Subsets(self.source.dealt(_N_GROUPS), self.subsets.edges, _N_GROUPS, "halves")
 
     @property
     def range(self) -> float:
@@ -144,20 +143,18 @@ class Held:
     @property
     def is_possible(self) -> bool:
         """Whether each half has samples of each timestep, and features are dense."""
-        if self.source.is_sparse:
+        if self.source.is_sparse or self.held.kind != "halves":
             return False
-        source = self.held.source
+        source, half = self.held.source, self.held.half
         if source.are_places:
-            groups = source.groups(_N_GROUPS)
-            return all(sum(source.batches[b].trials_at for b in group).all() for group in groups)
-        halves = slice(0, self.held.half), slice(self.held.half, source.n_trials)
-        enough = self.held.kind == "halves" and source.n_trials >= _FEWEST_HELD_OUT
-        return enough and all(source.own[half].any(axis=0).all() for half in halves)
+            return all(batch.trials_at.all() for batch in source.batches)
+        halves = source.own[:half], source.own[half:]
+        return source.n_trials >= _FEWEST_HELD_OUT and all(x.any(axis=0).all() for x in halves)
 
     def whole(self, anchors: IntArray, backup: Backup) -> list[Solved]:
         """Return the system of all trials; kept trials were solved together with their halves."""
         found = self._solved.get((anchors.tobytes(), backup))
-        return (found or self.subsets.those("whole").solve(anchors, [self.gain], backup))[0]
+        return (found or replace(self.subsets, kind="whole").solve(anchors, [self.gain], backup))[0]
 
     def errors(self, anchors: IntArray, backups: Sequence[Backup]) -> list[FloatArray]:
         """Return mean square errors and errors of the start (m, 2), by groups, of each backup."""
@@ -167,26 +164,22 @@ class Held:
         if self.held is self.subsets:
             self._solved.update(zip(missing, found, strict=True))
         if missing:
-            halves = [
-                [np.stack([x[i][k].columns[:, 0] for x in found], 1) for k in range(len(anchors))]
-                for i in (1, 2)
-            ]
-            self._errors.update(zip(missing, self._held_out(anchors, *halves), strict=True))
+            weights = [[[x.columns[:, 0] for x in half] for half in each[1:]] for each in found]
+            errors = self._held_out(anchors, np.moveaxis(np.array(weights), 0, -1))
+            self._errors.update(zip(missing, errors, strict=True))
         return [self._errors[key] for key in keys]
 
-    def _held_out(
-        self, anchors: IntArray, first: Sequence[FloatArray], second: Sequence[FloatArray]
-    ) -> list[FloatArray]:
-        """Return errors (m, 2) by groups of trials, of weights (p, q) of each half and window."""
+    def _held_out(self, anchors: IntArray, weights: FloatArray) -> list[FloatArray]:
+        """Return errors (m, 2) by groups of trials, of weights (2, n, p, q) of halves, windows."""
         source, T = self.held.source, self.source.t_max
         edge, n_groups, groups = self.held.half, source.n_trials, None
         if source.are_places:
-            edge, n_groups = _N_GROUPS // 2 * source.n_states, _N_GROUPS
-            groups = source.groups(_N_GROUPS)
+            n_groups, groups = _N_GROUPS, source.groups(_N_GROUPS)
+            edge *= source.n_states
 
         def values(rows: Any, t: int) -> FloatArray:
-            k = int(np.searchsorted(anchors, t, side="right")) - 1
-            return np.concatenate((rows[:edge] @ second[k], rows[edge:] @ first[k]))
+            first, second = weights[:, int(np.searchsorted(anchors, t, side="right")) - 1]
+            return np.concatenate((rows[:edge] @ second, rows[edge:] @ first))
 
         def by_group(terms: FloatArray) -> FloatArray:
             return np.asarray(terms.reshape(n_groups, -1, terms.shape[1]).sum(axis=1))
