@@ -577,7 +577,7 @@ class SeminormLSTDAgent:
             Estimates of b(s) - b(main reference state), in units of reward; in linked systems of
             vectors, of b(s).
         """
-        return self._last_fit.predict(observations, t)
+        return self._last_fit.answer(Fit.values, observations, t)
 
     def coverage(self, observations: Any, t: ArrayLike | None = None) -> FloatArray:
         """Return the share of samples at the observations, in the neighbourhood that predicts.
@@ -585,7 +585,7 @@ class SeminormLSTDAgent:
         For vectors by the Christoffel function (`lstd_agent.rows.factors`). A prediction where
         it is 0 is pure generalization. For arguments see `SeminormLSTDAgent.predict`.
         """
-        return self._last_fit.coverage(observations, t)
+        return self._last_fit.answer(Fit.share_of_samples, observations, t)
 
     def determined(self, observations: Any, t: ArrayLike | None = None) -> BoolArray:
         """Return whether the samples determine the values of observations.
@@ -595,7 +595,7 @@ class SeminormLSTDAgent:
         ``backup="model"`` the state must lead to the main reference state. For arguments,
         see `SeminormLSTDAgent.predict`.
         """
-        return self._last_fit.determined(observations, t)
+        return self._last_fit.answer(Fit.states_determined, observations, t)
 
     def standard_errors(self, observations: Any, t: ArrayLike | None = None) -> FloatArray:
         """Return standard errors of the predictions, by leaving out batches of trials (jackknife).
@@ -605,7 +605,7 @@ class SeminormLSTDAgent:
         would not without one of the batches. At least two batches are needed. For arguments,
         see `SeminormLSTDAgent.predict`.
         """
-        return self._last_fit.standard_errors(observations, t)
+        return self._last_fit.answer(Fit.errors_of_states, observations, t)
 
     def compare(
         self, a: Any, b: Any, t: ArrayLike | None = None, *, by: Literal["fit", "returns"] = "fit"

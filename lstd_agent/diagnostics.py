@@ -8,20 +8,11 @@ from __future__ import annotations
 import numpy as np
 
 import lstd_agent.checks as checks
+import lstd_agent.fit_checks as shown
 from lstd_agent.arrays import BoolArray
 from lstd_agent.checks import FEWEST_TRIALS, in_a_line
 from lstd_agent.features.sizes import FeatureSizes
 from lstd_agent.fit import Fit, of_each
-from lstd_agent.fit_checks import (
-    CHUNK,
-    MOST_COLUMNS,
-    mean_duration,
-    means_of_batches,
-    named_misfits,
-    tolerable,
-    trials_of,
-    watched,
-)
 from lstd_agent.html import as_html
 
 # Starts with fewer samples are named. Warn if a smaller share of the trials has the tail, a larger
@@ -100,9 +91,9 @@ class Diagnostics:
 
     def __init__(self, fit: Fit) -> None:
         source, system, encoding, starts = fit.source, fit.system, fit.encoding, fit.source.starts
-        trials, self.drawn = trials_of(fit)
+        trials, self.drawn = shown.trials_of(fit)
         few = max(-(-trials.n_trials // _MOST_TRIALS), -(-trials.rewards.size // _MOST_REWARDS))
-        trials, time = trials.take(slice(None, None, few)), mean_duration(source)
+        trials, time = trials.take(slice(None, None, few)), shown.mean_duration(source)
         (N, T), lengths = trials.rewards.shape, trials.all_lengths
         T = max(1, int(np.sort(lengths)[-min(checks.MIN_TRIALS, N)]))  # later, trials are too few
         states, first = trials.observations[:, : T + 1], trials.observations[:, 0]
@@ -112,14 +103,14 @@ class Diagnostics:
         R = np.where(here[:, 1:], trials.rewards[:, :T], np.nan)
         v = np.where(here, 0.0, np.nan)
         trial, t = np.nonzero(here & living)
-        for k in np.array_split(np.arange(len(t)), 1 + len(t) // CHUNK):
+        for k in np.array_split(np.arange(len(t)), 1 + len(t) // shown.CHUNK):
             rows = encoding.rows(states[trial[k], t[k]])
             v[trial[k], t[k]] = system.values(rows, system.neighborhood_at(t[k]))
         skipped = ~living[:, :T]
         if trials.explored is not None:
             skipped |= trials.explored[:, :T]
-        some = slice(None, None, -(-N * T * 3 * MOST_COLUMNS // _MOST_NUMBERS))
-        blocks = watched(states[some], here[some] & living[some], encoding.features)
+        some = slice(None, None, -(-N * T * 3 * shown.MOST_COLUMNS // _MOST_NUMBERS))
+        blocks = shown.watched(states[some], here[some] & living[some], encoding.features)
         self.ends = checks.ends_without_support(lengths[some], blocks[states.ndim == 2][:, :T])
         blocks[1] = np.concatenate([blocks[1], np.nan_to_num(v[some, :, None])], axis=2)
         for block in blocks:
@@ -132,7 +123,7 @@ class Diagnostics:
             *(R, v, delta, gain.value * time, groups, tail.unit, settled), gain_rows=gain.rows
         )
         rows, n_in_row = R, 1.0
-        if self.drawn and (batches := means_of_batches(fit)) is not None:
+        if self.drawn and (batches := shown.means_of_batches(fit)) is not None:
             rows, n_in_row = batches[:, :T], source.n_trials / len(batches)
         self.own_means = checks.check_own_means(rows, tail.unit, n_in_row) / time
         self.hidden = checks.check_hidden(delta, v, tail.unit)
@@ -149,13 +140,15 @@ class Diagnostics:
         self.start_noise = bool(self.start_error > noise)
         self.start_value = float(np.nanmean(v[:, 0]))
         self.start_rewards = self.start_value + float(u.mean())
-        self.misfits = named_misfits(found, groups, first, encoding.decode)
+        self.misfits = shown.named_misfits(found, groups, first, encoding.decode)
         neighborhood = system.neighborhood_at(np.zeros(len(starts), dtype=np.int64))
         self.starts = [encoding.decode(state) for state in starts]
         self.start_samples = of_each(fit.samples_of(starts), neighborhood)
         self.start_determined = fit.states_determined(starts, neighborhood)
         end = v[np.arange(N), np.minimum(lengths, T)]  # may be as undetermined as the start's value
-        self.start_tolerable = tolerable(starts, self.start_determined, first, u - end, tail.unit)
+        self.start_tolerable = shown.tolerable(
+            starts, self.start_determined, first, u - end, tail.unit
+        )
         self.n_trials, self.trials_at = source.n_trials, source.trials_at
         self.n_recurrent_classes = len(source.recurrent_classes) or None
         self.rank, self.condition, self.choice = system.rank, system.condition, fit.choice

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
 from lstd_agent.errors import InvalidInputError
@@ -19,6 +19,8 @@ from lstd_agent.system.approximators import System
 from lstd_agent.system.model import pooled_model
 from lstd_agent.system.selection import OPEN_TOLERANCE, Choice
 from lstd_agent.trials.encoding import Encoding
+
+Kind = TypeVar("Kind", bound=np.generic)
 
 # Share of a window's samples that lies outside its bulk, and the number of samples to find it.
 _OUTLIERS = 0.01
@@ -114,27 +116,24 @@ class Fit:
         """The backup, given or chosen by the data."""
         return self.fitted.choice
 
-    def predict(self, observations: Any, t: ArrayLike | None = None) -> FloatArray:
-        """See `SeminormLSTDAgent.predict`."""
+    def answer(
+        self,
+        what: Callable[[Fit, States, IntArray], NDArray[Kind]],
+        observations: Any,
+        t: ArrayLike | None = None,
+    ) -> NDArray[Kind]:
+        """Return an answer for observations, such as `values`, by those that predict them."""
         states, neighborhood, shape = self._answering(observations, t)
-        return self.system.values(self.encoding.rows(states), neighborhood).reshape(shape)
+        return what(self, states, neighborhood).reshape(shape)
 
-    def coverage(self, observations: Any, t: ArrayLike | None = None) -> FloatArray:
-        """See `SeminormLSTDAgent.coverage`."""
-        states, neighborhood, shape = self._answering(observations, t)
+    def values(self, states: States, neighborhood: IntArray) -> FloatArray:
+        """Return values of encoded observations (m,) by neighbourhoods (m,)."""
+        return self.system.values(self.encoding.rows(states), neighborhood)
+
+    def share_of_samples(self, states: States, neighborhood: IntArray) -> FloatArray:
+        """Return the share of the neighbourhoods' samples at encoded observations (m,)."""
         n_samples = np.maximum(self.system.n_samples, 1)[neighborhood]
-        share: FloatArray = of_each(self.samples_of(states), neighborhood) / n_samples
-        return share.reshape(shape)
-
-    def determined(self, observations: Any, t: ArrayLike | None = None) -> BoolArray:
-        """See `SeminormLSTDAgent.determined`."""
-        states, neighborhood, shape = self._answering(observations, t)
-        return self.states_determined(states, neighborhood).reshape(shape)
-
-    def standard_errors(self, observations: Any, t: ArrayLike | None = None) -> FloatArray:
-        """See `SeminormLSTDAgent.standard_errors`."""
-        states, neighborhood, shape = self._answering(observations, t)
-        return self.errors_of_states(states, neighborhood).reshape(shape)
+        return of_each(self.samples_of(states), neighborhood) / n_samples
 
     def compare(self, a: Any, b: Any, t: ArrayLike | None = None) -> Comparison:
         """See `SeminormLSTDAgent.compare`."""

@@ -42,11 +42,9 @@ DECAYS = (0.6, 0.9, 1.0)
 OPEN_TOLERANCE = 0.05
 """A value is not determined if a larger share of it is open."""
 
-# Number of groups of counts, half of them for each half of the trials.
-_N_GROUPS = 8
-
-# Smallest number of trials to hold some out, and most dense features with which λ are tried.
-_FEWEST_HELD_OUT, _MOST_COMPARED = 8, 1000
+# Number of groups of counts, in two halves; smallest number of trials to hold some out; and most
+# dense features with which λ are tried.
+_N_GROUPS, _FEWEST_HELD_OUT, _MOST_COMPARED = 8, 8, 1000
 
 # Single steps must be better than the model by this many standard errors, of few groups.
 _DEVIATIONS = 3.0
@@ -130,7 +128,7 @@ class Held:
     @cached_property
     def held(self) -> Subsets:
         """The halves that are compared."""
-        if not self.source.are_places or self.source.is_sparse:
+        if not self.source.are_places:
             return self.subsets
         return Subsets(self.source.dealt(_N_GROUPS), self.subsets.edges, _N_GROUPS, "halves")
 
@@ -198,7 +196,7 @@ class Held:
         return list(np.stack((square, start), axis=2).swapaxes(0, 1))
 
 
-def choose_backup(held: Held, anchors: IntArray, wanted: Backup | None = None) -> Choice:
+def choose_backup(held: Held, anchors: IntArray, wanted: Backup | None) -> Choice:
     """Choose the backup of a linked system, if none was asked for."""
     if wanted is not None:
         return Choice(wanted, "asked for")
@@ -206,16 +204,15 @@ def choose_backup(held: Held, anchors: IntArray, wanted: Backup | None = None) -
     if source.are_places:
         model = pooled_model(source, held.gain, source.main_state(int(anchors[-1])))
         is_known = bool((model.open_share[source.starts] <= OPEN_TOLERANCE).all())
-    preferred: Backup = "model" if is_known else "one_step"
-    if source.is_sparse and is_known:
-        return Choice(preferred, "it determines the values of the starts")
+    reason = "" if held.is_possible else "there are too few trials to hold some out"
     if source.is_sparse:
-        return Choice(preferred, "many sparse features are fitted by single steps")
-    if not source.are_places and source.p > _MOST_COMPARED:
+        reason = "many sparse features are fitted by single steps"
+        reason = "it determines the values of the starts" if is_known else reason
+    elif not source.are_places and source.p > _MOST_COMPARED:
         reason = f"with so many features ({source.p - 1}) no lambda-returns are tried: give "
-        return Choice(preferred, reason + "backup=LambdaReturn(decay) for one")
-    if not held.is_possible:
-        return Choice(preferred, "there are too few trials to hold some out")
+        reason += "backup=LambdaReturn(decay) for one"
+    if reason:
+        return Choice("model" if is_known else "one_step", reason)
     steps: list[Backup] = ["one_step", *map(LambdaReturn, DECAYS)]
     asked = steps
     if is_known:
@@ -232,11 +229,15 @@ def choose_backup(held: Held, anchors: IntArray, wanted: Backup | None = None) -
     return Choice(steps[simplest], "the simplest within a standard error of the best", tried)
 
 
-def choose_number(held: Held, candidates: Sequence[IntArray]) -> tuple[IntArray, Choice]:
+def choose(
+    held: Held, candidates: Sequence[IntArray], wanted: Backup | None
+) -> tuple[IntArray, Choice]:
     """Choose among anchors of ever more neighborhoods of a linked system, and the backup."""
-    if not held.is_possible:
-        return candidates[1], choose_backup(held, candidates[1])
-    choices = [choose_backup(held, anchors) for anchors in candidates]
+    if len(candidates) > 1 and not held.is_possible:
+        candidates = candidates[1:2]
+    choices = [choose_backup(held, anchors, wanted) for anchors in candidates]
+    if len(candidates) == 1:
+        return candidates[0], choices[0]
     backups = [choice.backup for choice in choices]
     each = zip(candidates, backups, strict=True)
     found = [held.errors(anchors, [backup])[0] for anchors, backup in each]
