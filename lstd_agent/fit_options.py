@@ -21,7 +21,7 @@ from lstd_agent.system.distances import MMD, DistanceName, DistributionDistance,
 from lstd_agent.system.gain import Gain, check_gain, mean_reward
 from lstd_agent.system.linked import Solved, Targets, solve_window
 from lstd_agent.system.model import NOT_COUNTED
-from lstd_agent.system.neighborhoods import RULES, SEARCHES, RuleName, SearchName
+from lstd_agent.system.neighborhoods import RuleName, SearchName
 from lstd_agent.system.selection import Choice, Held, choose
 from lstd_agent.system.solve import Subsets
 from lstd_agent.system.sparse import LeftOut
@@ -29,11 +29,9 @@ from lstd_agent.system.sparse import LeftOut
 CalibrationName = Literal["linked", "references"]
 AgentTailName = Literal["window", "settled"]
 
-NUMBERS = (1, 2, 4, 8)
-"""Numbers of neighbourhoods that ``n_anchors="auto"`` tries."""
-
-# Up to this many sparse features are made dense where an option needs dense ones.
-_MOST_DENSE = 5000
+# Numbers of neighbourhoods that n_anchors="auto" tries; up to so many sparse features are made
+# dense where an option needs dense ones.
+NUMBERS, _MOST_DENSE = (1, 2, 4, 8), 5000
 
 
 class Fitted(NamedTuple):
@@ -98,9 +96,9 @@ class FitOptions:
         is_auto = isinstance(self.n_anchors, str) and self.n_anchors == "auto"
         if self.n_anchors is not None and not is_auto:
             object.__setattr__(self, "n_anchors", check_integer("n_anchors", self.n_anchors, 1))
-        check_choice("search", self.search, SEARCHES)
+        check_choice("search", self.search, ("exact", "doubling"))
         check_choice("calibration", self.calibration, ("linked", "references"))
-        check_choice("reference", self.reference, RULES)
+        check_choice("reference", self.reference, ("occupancy", "most_common"))
         check_choice("tail", self.tail, ("window", "settled"))
         check_backup(self.backup)
         object.__setattr__(self, "gain", check_gain(self.gain))

@@ -69,11 +69,9 @@ class MMD:
             )
 
 
-# Largest numbers of states whose kernel table fits into memory, and saves time.
-_MOST_OF_GRAM, _MOST_TABULATED = 10_000, 4000
-
-# Largest number of feature values of single trials.
-_MOST_NUMBERS = 2**22
+# Largest numbers of states whose kernel table fits into memory, and saves time; and of feature
+# values of single trials.
+_MOST_OF_GRAM, _MOST_TABULATED, _MOST_NUMBERS = 10_000, 4000, 2**22
 
 
 def total_variation(visits: sparse.csr_array, n_at: FloatArray | IntArray) -> SquaredDistance:
@@ -92,9 +90,8 @@ def mean_discrepancy(
 ) -> SquaredDistance:
     """Return the squared MMD between rows of distributions (t_max + 1, S), by k(s, s') (S, S).
 
-    For frequencies over ``n_trials``, the two within-timestep means leave out pairs of a trial with
-    itself, so they are unbiased. The cross mean keeps its n pairs within a trial among n², a bias
-    of order 1/n.
+    For frequencies over ``n_trials``, means within timesteps leave out pairs of a trial with
+    itself, so they are unbiased. The cross mean keeps them, a bias of order 1/n.
     """
     embedding = distributions @ gram
     norm = np.einsum("ts,ts->t", embedding, distributions)
@@ -113,8 +110,7 @@ def mean_discrepancy(
 def optimal_transport(distributions: FloatArray, cost: FloatArray) -> SquaredDistance:
     """Return squared optimal-transport distances between rows of distributions (t_max + 1, S).
 
-    The cost (S, S) is a (pseudo-)metric. By the triangle inequality, common mass stays in place,
-    and only the rest is transported.
+    The cost (S, S) is a (pseudo-)metric, so common mass stays in place.
     """
     # POT imports every array framework it can find unless told not to.
     for backend in ("TORCH", "JAX", "CUPY", "TENSORFLOW"):
@@ -240,11 +236,12 @@ def _linear_mmd(kernel: Kernel, observed: Any) -> SquaredDistance:
     kernel = kernel.fit_width(features[:_MOST_TABULATED])
     if observed.visits is None:
         return paired_discrepancy(seen, lengths, kernel.paired)
-    if features.shape[0] <= _MOST_TABULATED:
-        gram = kernel(features, features)
-        return paired_discrepancy(seen, lengths, lambda x, y: np.asarray(gram[x, y]))
+    is_small = features.shape[0] <= _MOST_TABULATED
+    gram = kernel(features, features) if is_small else np.empty(0)
 
     def between(x: IntArray, y: IntArray) -> FloatArray:
+        if is_small:
+            return np.asarray(gram[x, y])
         x, y = np.broadcast_arrays(x, y)
         return kernel.paired(features[x.ravel()], features[y.ravel()]).reshape(x.shape)
 

@@ -168,10 +168,7 @@ class Targets:
         return np.asarray(worth[:, -1])
 
     def _gathered(self, steps: Iterable[tuple[Layer, FloatArray]]) -> list[Factor]:
-        """Return the factor of each run of trials, or the one of places.
-
-        Places have the same features at each timestep, so their targets are summed by place.
-        """
+        """Return the factor of each run of trials, or of places, whose targets are summed first."""
         p, q = self.p, self._width - self.p
         are_places = self._source.are_places
         gatherings = [Gathering(p, q, not are_places) for _ in self._runs]
@@ -250,8 +247,8 @@ def compressed(
 ) -> tuple[FloatArray, FloatArray]:
     """Return fewer columns, and the matrix (before, after) that makes them.
 
-    The first ``n_values`` stay. Of the open ones after them, those stay that change the window's
-    weights or the given numbers (m, before) in targets. None is longer than 1.
+    Open ones, after the first ``n_values``, stay if they change the window's weights or the given
+    numbers (m, before) in targets. None is longer than 1.
     """
     both = coordinates.scaled(columns[:, n_values:])
     if numbers is not None:

@@ -31,11 +31,7 @@ from lstd_agent.rows.factors import Segments
 from lstd_agent.system.distances import SquaredDistance
 
 SearchName = Literal["exact", "doubling"]
-SEARCHES: tuple[SearchName, ...] = ("exact", "doubling")
-
 RuleName = Literal["occupancy", "most_common"]
-RULES: tuple[RuleName, ...] = ("occupancy", "most_common")
-
 TailName = Literal["window", "settled", "stationary"]
 
 # The first tolerance; bisection stops when two agree to this relative difference.
@@ -50,8 +46,7 @@ class AnchorSearch:
     ) -> None:
         self._squared_distance = squared_distance
         self._t_max = t_max if latest is None else min(t_max, latest)
-        # Distances from an anchor to the timesteps after it, as far as computed.
-        self._rows: dict[int, FloatArray] = {}
+        self._rows: dict[int, FloatArray] = {}  # distances from an anchor, as far as computed
 
     def anchors(self, tolerance: float, at_most: int) -> IntArray:
         """Return the anchors for one tolerance Δ, but no more than one beyond ``at_most``."""
@@ -167,8 +162,7 @@ def assign_references(
     """Choose the main and the auxiliary reference states (Algorithm ``identify_sref``).
 
     A state is in a neighborhood's support if its occupancy, one of (n, M), exceeds the threshold.
-    ``main`` is a known main reference state, the terminal one. It is not used if it is in no
-    support. Raises `InvalidInputError` if no candidate is in any support.
+    ``main`` is a known main reference state, the terminal one, unless it is in no support.
     """
     support = occupancy > support_threshold
     n, n_states = occupancy.shape
@@ -204,15 +198,12 @@ def assign_references(
 def merge_neighborhoods(
     anchors: IntArray, references: ReferenceStates
 ) -> tuple[IntArray, ReferenceStates]:
-    """Merge neighborhoods without a reference state into the nearest one that has one.
+    """Merge neighborhoods without a reference state into the nearest, by anchors, with one.
 
-    Nearest is by the distance between anchors; ties go to the preceding neighborhood. A merged
-    neighborhood keeps its earliest anchor.
+    A merged neighborhood keeps its earliest anchor.
     """
     has = np.flatnonzero(references.state >= 0)
-    if has.size == anchors.size:
-        return anchors, references
-    # Distances are compared left to right, so argmin gives a tie to the preceding one.
+    # argmin gives a tie to the preceding one.
     nearest = np.argmin(np.abs(anchors[:, None] - anchors[has]), axis=1)
     first = np.searchsorted(nearest, np.arange(has.size))
     return anchors[first], ReferenceStates(references.state[has], references.main)
@@ -252,17 +243,13 @@ def neighborhoods_with_references(
 
     The second half of Algorithm ``identify_anchor``: other neighborhoods are merged.
     """
-    while True:
+    last_is_merged = True
+    # Merging only adds to windows, so references stay in their supports, except in a neighborhood
+    # that becomes the last and is fitted to its tail: choose again.
+    while last_is_merged:
         windows = neighborhood_windows(anchors, source.t_max, tail)
-        occupancy = source.occupancy(windows, segments)
         how = source.support_threshold, rule, source.terminal
-        references = assign_references(occupancy, *how)
-        last_is_merged = references.state[-1] < 0
-        merged, references = merge_neighborhoods(anchors, references)
-        if merged.size == anchors.size:
-            return anchors, windows, references
-        anchors = merged
-        # Merging only adds to windows, so references stay in their supports, except in a
-        # neighborhood that becomes the last and is fitted to its tail: choose again.
-        if tail == "window" or not last_is_merged:
-            return anchors, neighborhood_windows(anchors, source.t_max, tail), references
+        references = assign_references(source.occupancy(windows, segments), *how)
+        last_is_merged = references.state[-1] < 0 and tail != "window"
+        anchors, references = merge_neighborhoods(anchors, references)
+    return anchors, neighborhood_windows(anchors, source.t_max, tail), references

@@ -36,11 +36,8 @@ from lstd_agent.system.linked import Solved
 from lstd_agent.system.model import pooled_model
 from lstd_agent.system.solve import Subsets
 
-DECAYS = (0.6, 0.9, 1.0)
-"""The λ that ``"auto"`` tries."""
-
-OPEN_TOLERANCE = 0.05
-"""A value is not determined if a larger share of it is open."""
+# The λ that "auto" tries; a value is not determined if a larger share of it is open.
+DECAYS, OPEN_TOLERANCE = (0.6, 0.9, 1.0), 0.05
 
 # Number of groups of counts, in two halves; smallest number of trials to hold some out; and most
 # dense features with which λ are tried.

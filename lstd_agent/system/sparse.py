@@ -39,22 +39,13 @@ from lstd_agent.system.gain import LEAST_SHARE, Gain
 from lstd_agent.system.linked import Solved
 from lstd_agent.system.sparse_solvers import RidgeSolver, factored
 
-# A ridge on diagonals of 1, to factor Z.
-_RIDGE_OF_Z = 1e-10
+# A ridge to factor Z. A feature is open if its product with random null vectors, relative to its
+# size, exceeds _OPEN. All are for diagonals of 1, where smaller numbers are rounding.
+_RIDGE_OF_Z, _N_PROBES, _OPEN, _ROUNDING = 1e-10, 6, 1e-5, 1e-12
 
-# A feature is open if its product with random null vectors, relative to its size, exceeds this.
-_N_PROBES, _OPEN = 6, 1e-5
-
-# Smaller numbers, for diagonals of 1, are rounding.
-_ROUNDING = 1e-12
-
-# A closed class with a smaller share of the largest class's samples is the end of few trials.
-_SMALL_CLASS = 0.01
-
-# The occupancy of vectors with fewer samples is 0.
-_FEWEST = 10.0
-
-_CHUNK = 2**22
+# A closed class with a smaller share of the largest class's samples is the end of few trials; the
+# occupancy of vectors with fewer samples is 0; numbers that are held at a time.
+_SMALL_CLASS, _FEWEST, _CHUNK = 0.01, 10.0, 2**22
 
 
 class Steps(NamedTuple):
@@ -213,8 +204,7 @@ class Window:
     def null(self) -> FloatArray:
         """u (d,), scaled, with u^T X = 0 and u^T F^T D τ = 1, τ in units of its mean."""
         right = np.append(np.zeros(len(self.known)), 1.0)
-        found = self._solve(right, "null", True)[:-1]
-        return np.asarray(found / np.sqrt(self.steps.weight.sum()))
+        return self._solve(right, "null", True)[:-1] / np.sqrt(self.steps.weight.sum())
 
     @property
     def gain(self) -> tuple[float, float]:
@@ -241,10 +231,7 @@ class Window:
 
     @cached_property
     def opened(self) -> FloatArray:
-        """Columns (d, q), not orthogonal to scaled features that are open.
-
-        The columns of all trials suffice, except for features that only a group has seen.
-        """
+        """Columns (d, q), not orthogonal to scaled features that are open."""
         columns = [np.where(self.known, 0.0, 1.0)[:, None]]
         if self.whole is not None:
             columns.append(self.whole.opened)
@@ -263,11 +250,7 @@ class Window:
         return np.asarray((np.abs(x @ columns) > _OPEN * size).any(axis=1))
 
     def occupancy(self, features: sparse.csr_array) -> FloatArray:
-        """Return the occupancy (m,) of features (m, d): 0 where they are not determined.
-
-        With one feature a sample the visiting frequency; otherwise the empirical Christoffel
-        function.
-        """
+        """Return the occupancy (m,) of features (m, d), as by `Christoffel`."""
         x, n = resized(features, len(self.known)), self.left_out.of
         if self.one_hot:
             visits = np.bincount(self.steps.f.indices, self.steps.weight, x.shape[1])
@@ -406,10 +389,7 @@ def solve_sparse(
     whole: Sequence[Solved] | None = None,
     without: int = -1,
 ) -> list[Solved]:
-    """Solve the linked system backwards in time; without a group, preconditioned by the whole.
-
-    Raises `EvaluationError` if a window loses all samples, or its equations are not solved.
-    """
+    """Solve the linked system backwards in time; without a group, preconditioned by the whole."""
     d, found = rows.steps.f.shape[1], list[Solved]()
     stops = [*anchors[1:].tolist(), rows.t_max + 1]
     for k, span in reversed(list(enumerate(zip(anchors.tolist(), stops, strict=True)))):

@@ -37,21 +37,16 @@ _MOST_FACTORED, _MOST_WORK = 3_000, 5e12
 _LOCAL, _HUB = 5.0, 10.0
 
 # GMRES restarts after so many steps.
-_DIRECTIONS = 60
-_EPSILON = float(np.finfo(np.float64).eps)
+_DIRECTIONS, _EPSILON = 60, float(np.finfo(np.float64).eps)
 
-# Relative accuracy of the vector of expected steps, and of solutions.
-_CRUDE, _MAX_ERROR = 0.05, 1e-9
+# Relative accuracy of the vector of expected steps, and of solutions; probabilities that add up to
+# 1 within _ROUNDING leave nothing open.
+_CRUDE, _MAX_ERROR, _ROUNDING = 0.05, 1e-9, 1e-12
 
-# Probabilities that add up to 1 within this leave nothing open.
-_ROUNDING = 1e-12
-
-# Sparse features: the ridge on a diagonal of 1, to factor M; residuals relative to the right-hand
-# side, of solutions and of a batch's changes.
-_RIDGE, _TOLERANCE, _TOLERANCE_OF_CHANGE = 1e-8, 1e-11, 1e-4
-
-# Larger residuals are no solutions; without factors, above the last M is factored.
-_UNSOLVED, _UNSOLVED_CHANGE, _UNFACTORED = 1e-6, 0.05, 1e-9
+# Sparse features: the ridge on a diagonal of 1, to factor M. Residuals relative to the right-hand
+# side: wanted, and the largest of solutions; then those of a batch's changes, and without factors.
+_RIDGE, _TOLERANCE, _UNSOLVED = 1e-8, 1e-11, 1e-6
+_TOLERANCE_OF_CHANGE, _UNSOLVED_CHANGE, _UNFACTORED = 1e-4, 0.05, 1e-9
 
 
 def _iterated(
@@ -96,10 +91,7 @@ class DominantSolver:
         self._A = sparse.csr_array(sparse.diags_array(1.0 / self._diagonal) @ system)
 
     def solve(self, right: FloatArray) -> FloatArray:
-        """Return the solution for right-hand sides (n,) or (n, m).
-
-        Raises `EvaluationError` if neither method works, and RuntimeError if a factor is singular.
-        """
+        """Return the solution for right-hand sides (n,) or (n, m)."""
         n = len(right)
         if self._work > (_LOCAL * n) ** 2:
             if (steps := self._steps) is not None:
@@ -197,8 +189,7 @@ class SumsUntil:
     def of(self, x: FloatArray) -> FloatArray:
         """Return sums of x (k,) or (k, m), added at each visit of a state.
 
-        They are h with (D - N) h = D x, where D counts the transitions whose end has a sum. Raises
-        `EvaluationError` if ``main`` is too rare for rounding, or factors exceed memory.
+        They are h with (D - N) h = D x, where D counts the transitions whose end has a sum.
         """
         if not self.states.size:
             return np.zeros(x.shape)
@@ -244,8 +235,7 @@ def factored(A: sparse.csc_array, ridge: float, alone: BoolArray, pivot: float) 
 class RidgeSolver:
     """Solutions of M z = b by GMRES, preconditioned if necessary by factors of M + εI.
 
-    The factors of ``whole``, the solver of all trials, serve too. An ``eager`` solver starts with
-    factors.
+    Those of ``whole``, the solver of all trials, serve too. An ``eager`` solver starts with them.
     """
 
     def __init__(self, M: sparse.csc_array, whole: RidgeSolver | None, eager: bool) -> None:
