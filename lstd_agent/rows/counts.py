@@ -10,7 +10,7 @@ import copy
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, reduce
 from operator import add
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -18,7 +18,6 @@ from scipy import sparse
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.features.kernels import Kernel
 from lstd_agent.features.rows import Rows, dense, is_sparse
-from lstd_agent.rows.classes import RecurrentClass, recurrent_classes
 from lstd_agent.rows.layers import Coordinates, Layer, Samples
 from lstd_agent.trials.counts import TransitionCounts
 from lstd_agent.trials.kept import KeptTrials
@@ -26,6 +25,14 @@ from lstd_agent.trials.kept import KeptTrials
 # Smallest number, and largest density, of features that are many and sparse; and the number of
 # transition entries that are held at a time.
 FEWEST_SPARSE, LARGEST_DENSITY, _CHUNK = 500, 0.02, 2**22
+
+
+class RecurrentClass(NamedTuple):
+    """States that were never seen to be left, and the number of transitions between them."""
+
+    states: IntArray
+    period: int
+    n_transitions: int
 
 
 class CountRows(Samples):
@@ -88,10 +95,9 @@ class CountRows(Samples):
         return self._of([self.batches[b] for b in group], stacked)
 
     def dealt(self, n: int) -> CountRows:
-        """Return the same counts in n groups, to compare groups.
+        """Return the same counts in n groups: transitions are dealt out with a fixed seed.
 
-        Transitions are dealt out at random with a fixed seed: transitions of Markov states are as
-        independent as trials.
+        Those of Markov states are as independent as trials.
         """
         batches = _dealt(self.total, n, np.random.default_rng(0))
         return self._of(batches, _stacked(batches))
@@ -125,8 +131,8 @@ class CountRows(Samples):
         """Yield one layer, of all states that were seen from start up to stop."""
         *numbers, P = self._sums(start, stop, None if group is None else [group])
         seen = np.flatnonzero(numbers[0])
-        features, *few = (each[seen] for each in (self.rows, *numbers, self._lives))
-        yield Layer(features, *few, following=self.rows, P=P[seen])
+        few = (each[seen] for each in (self.rows, *numbers, self._lives))
+        yield Layer(*(*few, self.rows, P[seen]))
 
     def layers(
         self, start: int, stop: int, groups: Sequence[IntArray] | None = None
@@ -144,8 +150,8 @@ class CountRows(Samples):
             goes_on = (visits > 0.0) & np.tile(lives, last - first)
             for t in reversed(range(last - first)):
                 at = slice(t * n, (t + 1) * n)
-                numbers: Any = [each[at] for each in (visits, rewards, times, goes_on)]
-                yield Layer(table, *numbers, following=table, P=steps[at])
+                numbers = [each[at] for each in (visits, rewards, times, goes_on)]
+                yield Layer(*(table, *numbers, table, steps[at]))
 
     def _sums(
         self,
@@ -161,12 +167,12 @@ class CountRows(Samples):
         """
         S, groups = self.n_states, groups or [np.arange(len(self.batches))]
         G, number = len(groups), np.zeros(len(self.batches), dtype=np.int64)
-        for g, group in enumerate(groups):
-            number[group] = g
+        for i, group in enumerate(groups):
+            number[group] = i
         n = (stop - start if by_time else 1) * G * S
         members = np.concatenate(groups)
 
-        def taken(matrix: Any) -> tuple[IntArray, IntArray, IntArray, FloatArray]:
+        def taken(matrix: Any) -> tuple[Any, Any, Any, FloatArray]:
             t, batch, place, values = self._entries(matrix, start, stop, members)
             return ((t - start) * by_time * G + number[batch]) * S, number[batch], place, values
 
@@ -178,7 +184,7 @@ class CountRows(Samples):
         first, g, place, values = taken(self._moves)
         state, following = np.divmod(place, S)
         row, column = first + state, g * S + following
-        visits = np.bincount(row, values, n)
+        visits: Any = np.bincount(row, values, n)
         P = sparse.csr_array((values / visits[row], (row, column)), shape=(n, G * S))
         times = np.ones(n) if self._times is None else means(self._times)
         return visits, means(self._paid), times, P
@@ -254,20 +260,14 @@ class CountRows(Samples):
 
     def _visits_in(self, windows: IntArray, group: IntArray | None = None) -> FloatArray:
         """Return the visits (n, S) of each state in each window."""
-        S, found = self.n_states, []
-        for start, stop in windows.tolist():
-            *_, place, number = self._entries(self._moves, start, stop, group)
-            found.append(np.bincount(place // S, number, S))
-        return np.stack(found)
+        every = [self._entries(self._moves, a, b, group)[2:] for a, b in windows.tolist()]
+        S = self.n_states
+        return np.stack([np.bincount(place // S, number, S) for place, number in every])
 
     def moves_of(self, windows: IntArray, segments: Any = None) -> Callable[[IntArray], FloatArray]:
-        """Return the function that gives the number of samples (n, m) of what comes after states.
-
-        Consecutive visits of a state count once.
-        """
+        """As `samples_of`, but consecutive visits of a state count once."""
         visits = self._visits_in(windows)
-        stays = [self.transitions(start, stop).diagonal() for start, stop in windows.tolist()]
-        left = visits - np.stack(stays)
+        left = visits - [self.transitions(a, b).diagonal() for a, b in windows.tolist()]
         left = np.where(left > 0.0, left, visits)
         return lambda states: np.asarray(left[:, states])
 
@@ -280,6 +280,37 @@ class CountRows(Samples):
     def total(self) -> TransitionCounts:
         """The counts of all batches."""
         return reduce(add, self.batches)
+
+
+def recurrent_classes(transitions: sparse.csr_array) -> list[RecurrentClass]:
+    """Return the closed classes of a matrix of transition counts, the most visited one first."""
+    from scipy.sparse.csgraph import breadth_first_order  # takes long to import
+
+    found = []
+    for states in closed_classes(transitions):
+        within = transitions[states][:, states]
+        order, before = breadth_first_order(within, 0)
+        level = np.zeros(len(states), dtype=np.int64)
+        for state in order[1:]:
+            level[state] = level[before[state]] + 1
+        origin, target = within.nonzero()
+        period = int(np.gcd.reduce(level[origin] + 1 - level[target]))
+        found.append(RecurrentClass(states, period, int(within.sum())))
+    return sorted(found, key=lambda each: -each.n_transitions)
+
+
+def closed_classes(transitions: sparse.csr_array) -> list[IntArray]:
+    """Return the classes of states that are never left, by numbers or frequencies (S, S).
+
+    A state without transitions is of no class: its trials were over.
+    """
+    from scipy.sparse.csgraph import connected_components
+
+    n_classes, label = connected_components(transitions, directed=True, connection="strong")
+    origin, target = label[np.stack(transitions.nonzero())]
+    is_closed = np.isin(np.arange(n_classes), origin)
+    is_closed[origin[origin != target]] = False
+    return [np.flatnonzero(label == number) for number in np.flatnonzero(is_closed)]
 
 
 def _is_sparse_table(table: Rows) -> bool:

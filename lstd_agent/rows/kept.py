@@ -72,10 +72,7 @@ class TrialRows(Samples):
 
     @cached_property
     def _prepared(self) -> tuple[Coordinates, FloatArray | None]:
-        """Features divided by their root mean squares; many redundant ones are reduced.
-
-        Rows (m, t_max + 2, p) of all observations too, if there is room for them.
-        """
+        """Coordinates of size 1, of redundant features fewer; and all rows, if there is room."""
         d, n, m = self._d, self.t_max + 2, self.n_trials
         squares, gram = np.zeros(d), np.zeros((d, d)) if d >= _MANY else None
         raw = np.empty((m, n, d + 1)) if m * n * (d + 1) * 8 <= self._max_bytes else None
@@ -159,11 +156,9 @@ class TrialRows(Samples):
                 f, following = self.sparse_rows[place], self.sparse_rows[place + 1]
             else:
                 rows = self._rows(part, start, stop + 1)
-                f, following = rows[:, :-1], rows[:, 1:]
-                if self._is_whole:  # much faster than a mask
-                    f, following = f.reshape(-1, self.p), following.reshape(-1, self.p)
-                else:
-                    f, following = f[own], following[own]
+                f, following = (x.reshape(-1, self.p) for x in (rows[:, :-1], rows[:, 1:]))
+                if not self._is_whole:  # a mask takes long
+                    f, following = f[own.ravel()], following[own.ravel()]
             paid, times = (x[part, start:stop][own] for x in (self.trials.rewards, self._durations))
             one = np.ones(len(paid))
             yield Layer(f, one, paid, times, one > 0.0, following, None)
@@ -194,10 +189,9 @@ class TrialRows(Samples):
 
     @cached_property
     def candidates(self) -> NDArray[Any]:
-        """Candidate reference states (M, k), chosen from the trials, each in turn.
+        """Candidate reference states (M, k), of trials in turn; the terminal one (NaN) is first.
 
-        Half of them are at evenly spaced timesteps and half at logarithmically spaced ones, since
-        transients are short. The terminal state (NaN), if any, comes first.
+        Half of them are at logarithmically spaced timesteps, since transients are short.
         """
         observations, lengths = self.trials.observations, self.trials.all_lengths
         n_timesteps, n = self.t_max + 1, min(_N_CANDIDATES, self.own.size)
@@ -235,8 +229,7 @@ class TrialRows(Samples):
     ) -> Callable[[NDArray[Any]], FloatArray]:
         """Return the function that gives the number of samples (n, m) of observations (m, k).
 
-        By the Christoffel function of each window; 0 where it is below ten. ``segments`` are
-        factors, or solved windows of sparse features, of the trials to count.
+        Numbers below ten are 0. ``segments`` are factors, or solved windows of sparse features.
         """
         of_windows = [
             Christoffel(total(segments.between(start, stop)).reduced(self.p, 1e-7).A)

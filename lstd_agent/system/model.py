@@ -93,7 +93,8 @@ def _fitted(source: Any, weight: FloatArray, values: FloatArray) -> Solved:
     if sparse.issparse(A):
         from scipy.sparse.linalg import lsmr  # takes long to import
 
-        A = sparse.csr_array(A.multiply(root[:, None]))
+        weigh: Any = sparse.diags_array(root)
+        A = sparse.csr_array(weigh @ A)
         # Weights of states differ by orders: iterations need columns of one size.
         size = np.sqrt(np.asarray(A.power(2).sum(axis=0)).ravel())
         size = np.where(size > 0.0, size, 1.0)

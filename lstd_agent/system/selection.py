@@ -77,12 +77,9 @@ class Choice:
 
     Attributes
     ----------
-    backup : Backup
-    reason : str
-    tried : tuple of Tried
-        Empty if there was no choice.
-    numbers : tuple of Tried
-        Numbers of neighborhoods, if the data choose them.
+    backup, reason : Backup, str
+    tried, numbers : tuple of Tried
+        Backups, and numbers of neighborhoods, that were compared; empty if there was no choice.
 
     Examples
     --------
@@ -128,12 +125,6 @@ class Held:
         if not self.source.are_places:
             return self.subsets
         return Subsets(self.source.dealt(_N_GROUPS), self.subsets.edges, _N_GROUPS, "halves")
-
-    @property
-    def range(self) -> float:
-        """The range of mean values over time."""
-        paid = self.source.mean_rewards - self.gain * self.source.mean_durations
-        return float(np.ptp(np.append(np.cumsum(paid[::-1]), 0.0)))
 
     @property
     def is_possible(self) -> bool:
@@ -193,10 +184,8 @@ class Held:
         return list(np.stack((square, start), axis=2).swapaxes(0, 1))
 
 
-def choose_backup(held: Held, anchors: IntArray, wanted: Backup | None) -> Choice:
-    """Choose the backup of a linked system, if none was asked for."""
-    if wanted is not None:
-        return Choice(wanted, "asked for")
+def choose_backup(held: Held, anchors: IntArray) -> Choice:
+    """Choose the backup of a linked system."""
     source, is_known = held.source, False
     if source.are_places:
         model = pooled_model(source, held.gain, source.main_state(int(anchors[-1])))
@@ -213,14 +202,21 @@ def choose_backup(held: Held, anchors: IntArray, wanted: Backup | None) -> Choic
     steps: list[Backup] = ["one_step", *map(LambdaReturn, DECAYS)]
     asked = steps
     if is_known:
-        found = held.errors(anchors, ["one_step", "model"])
-        difference, error = _difference(*found)
+        asked = ["one_step", "model"]
+        found = held.errors(anchors, asked)
+        difference, error = _compared(found, 0)[1]
         if difference >= -_DEVIATIONS * error:
-            tried = _tried(["one_step", "model"], found)
-            return Choice("model", "single steps do not predict better", tried)
-        asked = ["one_step", "model", *steps[1:]]
+            return Choice("model", "single steps do not predict better", _tried(asked, found))
+        asked = [*asked, *steps[1:]]
     found = held.errors(anchors, steps)
-    able = [i for i in range(len(steps)) if not _misses_start(found[i], found[0], held.range)]
+    missed = [_mean_and_error(errors[:, 1]) for errors in found]
+    paid = source.mean_rewards - held.gain * source.mean_durations
+    most = _SHARE * float(np.ptp(np.append(np.cumsum(paid[::-1]), 0.0)))
+    able = [
+        i
+        for i, (miss, error) in enumerate(missed)
+        if abs(miss) <= max(most, abs(missed[0][0]) + _START_DEVIATIONS * error)
+    ]
     simplest = able[_simplest([found[i] for i in able])]
     tried = _tried(asked, held.errors(anchors, asked))
     return Choice(steps[simplest], "the simplest within a standard error of the best", tried)
@@ -232,7 +228,9 @@ def choose(
     """Choose among anchors of ever more neighborhoods of a linked system, and the backup."""
     if len(candidates) > 1 and not held.is_possible:
         candidates = candidates[1:2]
-    choices = [choose_backup(held, anchors, wanted) for anchors in candidates]
+    if wanted is not None:
+        return candidates[0], Choice(wanted, "asked for")
+    choices = [choose_backup(held, anchors) for anchors in candidates]
     if len(candidates) == 1:
         return candidates[0], choices[0]
     backups = [choice.backup for choice in choices]
@@ -243,31 +241,22 @@ def choose(
     return candidates[k], replace(choices[k], numbers=tuple(numbers))
 
 
-def _misses_start(errors: FloatArray, single: FloatArray, scale: float) -> bool:
-    """Whether a backup misses the start by too much, and single steps by less."""
-    missed, error = _mean_and_error(errors[:, 1])
-    least = abs(float(single[:, 1].mean())) + _START_DEVIATIONS * error
-    return abs(missed) > max(_SHARE * scale, least)
-
-
 def _tried(backups: Sequence[Backup], found: Sequence[FloatArray]) -> tuple[Tried, ...]:
     """Return backups with their errors (m, 2), compared with the first."""
-    return tuple(
-        Tried(backup, float(np.sqrt(errors[:, 0].mean())), *_difference(errors, found[0]))
-        for backup, errors in zip(backups, found, strict=True)
-    )
+    size = [float(np.sqrt(errors[:, 0].mean())) for errors in found]
+    each = zip(backups, size, _compared(found, 0), strict=True)
+    return tuple(Tried(backup, error, *difference) for backup, error, difference in each)
 
 
 def _simplest(found: Sequence[FloatArray]) -> int:
     """Return the first of errors (m, 2) that are within a standard error of the least."""
-    best = min(found, key=lambda errors: float(errors[:, 0].mean()))
-    differences = [_difference(errors, best) for errors in found]
-    return next(i for i, (difference, error) in enumerate(differences) if difference <= error)
+    best = int(np.argmin([errors[:, 0].mean() for errors in found]))
+    return next(i for i, (more, error) in enumerate(_compared(found, best)) if more <= error)
 
 
-def _difference(errors: FloatArray, others: FloatArray) -> tuple[float, float]:
-    """Return the first mean square minus the second, and its standard error."""
-    return _mean_and_error(errors[:, 0] - others[:, 0])
+def _compared(found: Sequence[FloatArray], other: int) -> list[tuple[float, float]]:
+    """Return each mean square minus another one, and its standard error."""
+    return [_mean_and_error(errors[:, 0] - found[other][:, 0]) for errors in found]
 
 
 def _mean_and_error(values: FloatArray) -> tuple[float, float]:

@@ -204,7 +204,8 @@ class Window:
     def null(self) -> FloatArray:
         """u (d,), scaled, with u^T X = 0 and u^T F^T D τ = 1, τ in units of its mean."""
         right = np.append(np.zeros(len(self.known)), 1.0)
-        return self._solve(right, "null", True)[:-1] / np.sqrt(self.steps.weight.sum())
+        u = self._solve(right, "null", True)[:-1]
+        return np.asarray(u / np.sqrt(self.steps.weight.sum()))
 
     @property
     def gain(self) -> tuple[float, float]:
