@@ -37,10 +37,9 @@ class Diagnostics:
 
     Attributes
     ----------
-    gain, gain_error, gain_share : float
-        The gain, its standard error, and its effective number of samples as a share of the tail's.
-    gain_rows : {"tail", "all", "mean", "given"}
-        Which samples determine the gain; "mean": none do, and it is the tail's mean reward.
+    gain, gain_error, gain_share, gain_rows : float, str
+        The gain, its standard error, its effective share of the samples, and which samples
+        determine it ("tail", "all" or "given"; "mean": none do, and it is the tail's mean reward).
     mean_duration : float
         Mean time that a step of the tail takes; 1 where trials have no durations.
     starts, start_samples, start_determined, start_tolerable : list, ndarray
@@ -69,8 +68,7 @@ class Diagnostics:
         Whether checked trials were drawn from counts; how many there are, and have each timestep.
     n_recurrent_classes : int or None
         In the tail; None where states cannot be counted.
-    rank, condition : ndarray, shape (n,)
-        Of each neighborhood.
+    rank, condition : ndarray, shape (n,), of neighborhoods
     choice, features, others : Choice, FeatureSizes, tuple of str
         How the backup was chosen, how large features are, and further warnings.
     warnings : list of str
@@ -190,22 +188,20 @@ class Diagnostics:
             f"{tail.missing:.3g} ± {tail.missing_error:.2g} of the start's value may be missing "
             f"(so far the start changes the total reward by {tail.unit:.3g})"
         )
+        more = "collect with a larger t_max"
         if stop < 4:
-            found.append(
-                f"the tail, {span}, is too short to show whether it has settled: collect with a "
-                "larger t_max"
-            )
+            found.append(f"the tail, {span}, is too short to show whether it has settled: {more}")
         elif not tail.rewards_settled:
             found.append(
                 f"the tail has not settled: the mean reward of timesteps {half} to "
                 f"{(half + stop) // 2 - 1} is {first:.6g}, of later timesteps {second:.6g}, and "
-                f"the gain is {self.gain:.6g}; {missing}: collect with a larger t_max"
+                f"the gain is {self.gain:.6g}; {missing}: {more}"
             )
         elif not tail.states_settled:
             found.append(
                 f"the tail has not settled: observations still move in {span}, and have "
-                f"{tail.moving:.2g} standard deviations or more to go: collect with a larger "
-                "t_max; if time itself is among the observations, leave it out"
+                f"{tail.moving:.2g} standard deviations or more to go: {more}; if time itself is "
+                "among the observations, leave it out"
             )
         elif not tail.known:
             text = "" if self.n_checked >= FEWEST_TRIALS else f" of {self.n_checked} trials"
@@ -217,7 +213,7 @@ class Diagnostics:
             found.append(
                 f"trials keep mean rewards of their own, {self.own_means:.2g} (one standard "
                 f"deviation) off {self.gain:.4g}, so there is no single gain: evaluate each kind "
-                "of trials by itself or, if trials only mix slowly, collect with a larger t_max"
+                f"of trials by itself or, if trials only mix slowly, {more}"
             )
         elif self.hidden and tail.settled and not self.misfits:
             found.append(
@@ -240,13 +236,11 @@ class Diagnostics:
                 "beyond these states"
             )
         if self.gain_rows == "mean":
-            share = self.gain_share
-            said = "" if np.isnan(share) else f" (effective share of the samples {share:.2g})"
             found.append(
-                f"the tail does not determine the gain{said}: {self.gain:.6g} is its mean reward, "
+                "the tail does not determine the gain (effective share of the samples "
+                f"{self.gain_share:.2g}): {self.gain:.6g} is its mean reward, "
                 f"and an error of it changes a start's value by up to {self.stop} times as much: "
-                "collect with a larger t_max, use fewer features, leave time out of the "
-                "observations, or give gain="
+                f"{more}, use fewer features, leave time out of the observations, or give gain="
             )
         found += filter(None, [*self.others, self.features.warning])
         unknown = ~self.start_determined & ~self.start_tolerable
@@ -263,10 +257,10 @@ class Diagnostics:
                 f"(at least {self.start_samples[few].min():.3g}): collect more trials"
             )
         if self.misfits:
-            shown, more = map(str, self.misfits[:_N_MISFITS]), len(self.misfits) - _N_MISFITS
+            shown, rest = map(str, self.misfits[:_N_MISFITS]), len(self.misfits) - _N_MISFITS
             instead = 'for a difference of starts use compare(a, b, by="returns"); for values '
             found.append(
-                f"{'; '.join(shown)}{f'; and {more} more' if more > 0 else ''}: "
+                f"{'; '.join(shown)}{f'; and {rest} more' if rest > 0 else ''}: "
                 f"{instead if self.prefers_returns else ''}use {_DISTINGUISH}, more neighborhoods "
                 "(n_anchors) or, where the standard error is large, more trials"
             )
@@ -299,12 +293,11 @@ class Diagnostics:
         tail, half, classes = self.tail, self.stop // 2, self.n_recurrent_classes
         condition = float(np.max(self.condition))
         state = "settled" if self.settled else "NOT KNOWN" if tail.settled else "NOT SETTLED"
-        share = "" if np.isnan(self.gain_share) else f", effective share {self.gain_share:.2g}"
+        share = f", effective share {self.gain_share:.2g}"
         if self.mean_duration != 1.0:
             share += f", per unit of time (a step takes {self.mean_duration:.4g})"
-        known = not np.isnan(self.gain_error)
-        error = f" ± {self.gain_error:.2g}" if known else " (gain_error_ computes its error)"
-        alike = ", NOT CHECKED: few rare rewards decide it" if self.error_unknown else ""
+        error = f" ± {self.gain_error:.2g}".replace(" ± nan", " (gain_error_ computes its error)")
+        alike = ", NOT CHECKED: few rare rewards decide it" * self.error_unknown
         alike = alike if self.start_agrees else ": NOT ALIKE"
         lines = [
             f"tail        {state}: mean reward {self.tail_rewards[0]:.6g} at {half} to "

@@ -10,9 +10,8 @@ is the batch's own mean if v is a mean. It has variance σ²/n_b if v has σ²/N
 .. math:: \widehat{se}^2 = \frac{1}{(B - 1) N} \sum_b n_b (v_b - \bar v)^2,
           \quad \bar v = \sum_b \frac{n_b}{N} v_b .
 
-Trials are independent; transitions are not. Offsets and an estimated gain are part of v, so that
-the error of a value includes theirs. An error of few batches is itself uncertain: intervals take
-Student's t with B - 1 degrees of freedom.
+Offsets and an estimated gain are part of v, so that the error of a value includes theirs. Intervals
+take Student's t with B - 1 degrees of freedom.
 
 Source: Busing, Meijer & van der Leeden (1999), the delete-m_j jackknife.
 """
@@ -60,18 +59,16 @@ def start_bias(
 ) -> float:
     """Return the mean value of the start minus the mean value of the long run.
 
-    The long run is the mean over the rows that determine the gain or, for a given gain, over the
-    tail, weighted by samples.
+    The long run is that of the rows of the gain or, for a given gain, the tail.
     """
     edges, n_timesteps = segments.edges, int(segments.edges[-1])
 
     def mean(start: int, stop: int) -> float:
         i, j = np.searchsorted(edges, (start, stop))
         windows = np.searchsorted(anchors, edges[i:j], side="right") - 1
-        w = [solved[k].columns[:, 0] for k in windows]
-        factors = [total(run) for run in segments.factors[i:j]]
-        value = sum(x.sums[: x.p] @ each for x, each in zip(factors, w, strict=True))
-        return float(value) / max(sum(x.n for x in factors), 1.0)
+        runs, w = map(total, segments.factors[i:j]), (solved[k].columns[:, 0] for k in windows)
+        sums = [(x.sums[: x.p] @ each, x.n) for x, each in zip(runs, w, strict=True)]
+        return float(sum(x for x, _ in sums) / max(sum(n for _, n in sums), 1.0))
 
     if gain.settled is not None:
         return mean(0, 1) - float(gain.settled @ solved[-1].columns[:, 0])
@@ -119,25 +116,21 @@ class Jackknife:
     @cached_property
     def solved(self) -> list[list[Solved]]:
         """The windows without each batch."""
-        fitted, subsets = self.fitted, self.subsets
+        fitted, system, subsets = self.fitted, self.fitted.system, self.subsets
         if self.options.calibration == "references":
-            how = fitted.system.windows, fitted.system.references, fitted.system.occupancy
-            return [
-                self.options.solve_windows(self.source, segments, *how, gain)
-                for segments, gain in zip(subsets.segments, self.gains, strict=True)
-            ]
-        anchors, backup = fitted.system.anchors, fitted.choice.backup
-        return subsets.solve(anchors, self.gains, backup, fitted.solved)
+            how = system.windows, system.references, system.occupancy
+            each = zip(subsets.segments, self.gains, strict=True)
+            return [self.options.solve_windows(self.source, x, *how, gain) for x, gain in each]
+        return subsets.solve(system.anchors, self.gains, fitted.choice.backup, fitted.solved)
 
     @cached_property
     def systems(self) -> list[System]:
         """The system without each batch."""
-        found = []
-        for solved, gain in zip(self.solved, self.gains, strict=True):
-            columns = values_in_features(self.source, solved)
-            numbers: dict[str, Any] = {"weights": columns[:, :-1], "offsets": columns[:, -1]}
-            found.append(replace(self.fitted.system, **numbers, gain=gain))
-        return found
+        columns = [values_in_features(self.source, solved) for solved in self.solved]
+        return [
+            replace(self.fitted.system, weights=x[:, :-1], offsets=x[:, -1], gain=gain)
+            for x, gain in zip(columns, self.gains, strict=True)
+        ]
 
     def errors(self, estimate: Callable[[System], FloatArray]) -> FloatArray:
         """Return standard errors (m,) of an estimate from a system."""

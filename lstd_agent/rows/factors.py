@@ -7,8 +7,7 @@ before they are summed. c holds numbers: for single steps, rewards and durations
 
 A factor keeps at most p rows with the same products, p being the number of features; for many
 features of trials the products :math:`A^T [\,A \;|\; B \;|\; c\,]`, which are faster to sum.
-Factors of runs and of groups of trials stack: windows, the gain and mean features, with or without
-a group of trials, follow from small factors.
+Factors of runs and of groups of trials stack, so that data are read once.
 """
 
 from __future__ import annotations
@@ -26,11 +25,8 @@ from lstd_agent.decompositions import svd
 from lstd_agent.rows.layers import Layer
 
 # Smallest number of features of trials for which products are kept, whose smaller eigenvalues,
-# relative to the largest, are rounding.
-_PRODUCTS_FROM, _ROUNDING = 32, 1e-14
-
-# Number of waiting rows that are factored, or multiplied, together.
-_WAITING = 4096
+# relative to the largest, are rounding; number of rows that are taken together.
+_PRODUCTS_FROM, _ROUNDING, _WAITING = 32, 1e-14, 4096
 
 
 MIN_SAMPLES = 10.0
@@ -143,10 +139,7 @@ def _fewer(rows: FloatArray, p: int) -> FloatArray:
 
 
 class Gathering:
-    """Rows of p features and q numbers that come chunk by chunk, and their factor.
-
-    For many features of trials it keeps products.
-    """
+    """Rows of p features and q numbers that come chunk by chunk, and their factor."""
 
     def __init__(self, p: int, q: int, are_trials: bool) -> None:
         self.p, self._are_products = p, are_trials and p >= _PRODUCTS_FROM
@@ -207,11 +200,7 @@ class Segments:
 
     @classmethod
     def of(cls, source: Any, anchors: IntArray, n_groups: int = 1) -> Segments:
-        """Return the factors of groups of trials.
-
-        Edges are the beginnings and last timesteps of neighborhoods, the start, and the tail, which
-        is the second half of all timesteps.
-        """
+        """Return the factors of groups of trials, between windows, the start and the tail."""
         T = source.t_max
         inner = [edge for a in anchors[1:].tolist() for edge in (a - 1, a)]
         edges = np.unique([*anchors.tolist(), *inner, 0, 1, (T + 1) // 2, T, T + 1])

@@ -7,10 +7,9 @@ Every distance here is a function ``squared(anchor, start, stop)``, with which
 - optimal transport, the smallest mean cost of moving p onto q, squared;
 - maximum mean discrepancy, ‖μ_p - μ_q‖² in the kernel's space (eq. ``mean_embedding``).
 
-The fourth is the paper's estimator of the squared MMD, in linear time, from trials in pairs (eq.
-``mmd_squared_linear``): with disjoint pairs (x, y) of trials, the mean over pairs of k(x_a, y_a) +
-k(x_t, y_t) - k(x_a, y_t) - k(y_a, x_t). It is unbiased, and may be negative. Trials are paired by
-length, and timestep t uses the pairs in which both trials have it.
+The fourth is the paper's unbiased estimator of the squared MMD, in linear time, from trials in
+disjoint pairs (x, y) (eq. ``mmd_squared_linear``): the mean over pairs of k(x_a, y_a) + k(x_t, y_t)
+- k(x_a, y_t) - k(y_a, x_t). It may be negative. Trials are paired by length.
 """
 
 from __future__ import annotations

@@ -8,11 +8,10 @@ The tail is the second half of all timesteps. Its rows
 projected on :math:`\tilde f`. Neither a period nor a remaining transient biases this g, if features
 can represent the values.
 
-:math:`g = \sum_i \alpha_i r_i` is linear in the rewards. A mean of :math:`1 / \sum \alpha_i^2`
-samples is as noisy: this is the *effective number of samples* (with durations in units of their
-mean). If it is a small share of the tail's samples, a few rows decide the gain. Then the rows of
-all timesteps are used. If these do not determine the gain either, the gain is the tail's mean
-reward, with a warning.
+:math:`g = \sum_i \alpha_i r_i` is as noisy as a mean of :math:`1 / \sum \alpha_i^2` samples, the
+*effective number of samples* (with durations in units of their mean). If it is a small share of the
+tail's samples, a few rows decide the gain. Then the rows of all timesteps are used. If these do not
+determine the gain either, the gain is the tail's mean reward, with a warning.
 """
 
 from __future__ import annotations

@@ -7,9 +7,9 @@ pooled into one :math:`\hat P` and :math:`\hat r`. Their values,
           \hat v(s_0) = 0,
 
 are expected excess rewards until the main reference state s₀ (or the end of the task) is met. The
-equation of s₀, which would determine the gain, is left out: the gain is given. Observations must be
-Markov states. States from which :math:`\hat P` does not lead to s₀ have no value: transitions to
-them are left out. The possible effect is :math:`h(s)`, the probability of reaching one before s₀.
+equation of s₀, which would determine the gain, is left out. Observations must be Markov states.
+Transitions to states from which :math:`\hat P` does not lead to s₀ are left out. Their possible
+effect is :math:`h(s)`, the probability of reaching one before s₀.
 
 Every neighborhood k has a weighted least-squares fit of the values in the features
 :math:`\tilde f = (f, 1)`:
@@ -18,10 +18,9 @@ Every neighborhood k has a weighted least-squares fit of the values in the featu
           \sum_s \hat p_t(s) \left(\hat v(s) - \tilde f(s)^T w\right)^2 .
 
 In the first neighborhood, which holds the starts, all visits weigh alike. In a second fit of the
-others, :math:`\varepsilon_t` is the root mean square error of the first at timestep t: a step of
-iteratively reweighted least squares towards the least *sum of roots* (eq. ``tot_rooterr``). The
-least sum of squares would spoil hundreds of settled timesteps for a few visits to states that the
-features cannot represent.
+others, :math:`\varepsilon_t` is the root mean square error of the first at timestep t: a step
+towards the least *sum of roots* (eq. ``tot_rooterr``). The least sum of squares would spoil
+hundreds of settled timesteps for a few visits to states that the features cannot represent.
 """
 
 from __future__ import annotations

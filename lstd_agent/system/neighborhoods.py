@@ -7,15 +7,14 @@ it, up to t, exceeds Δ². The tolerance starts small and doubles until there ar
 wanted (Algorithms ``identify_anchor`` and ``approx_anchor``).
 
 **Reference states** (section ``sref_offset``, Algorithm ``identify_sref``). Each approximator
-estimates the bias up to an offset. States that two neighborhoods share determine the difference of
-their offsets. The *main* reference state is the most common one among all neighborhood supports.
-Neighborhoods without it get *auxiliary* reference states: the most common state among these
-neighborhoods that is also in the support of a neighborhood with a reference. Neighborhoods without
-such a state are merged into the nearest one.
+estimates the bias up to an offset, and states that two neighborhoods share determine the difference
+of their offsets. The *main* reference state is the most common one among all neighborhood supports.
+Neighborhoods without it get *auxiliary* ones: the most common state among them that is also in the
+support of a neighborhood with a reference. Without such a state they are merged into the nearest.
 
 Among equally common states the paper takes one of the earliest neighborhood (rule
-``"most_common"``; here the lowest state). It is often rarely visited, and its noise shifts all
-other values. Rule ``"occupancy"`` maximizes the *smallest* visiting frequency over the
+``"most_common"``; here the lowest state), which is often rarely visited, so that its noise shifts
+all other values. Rule ``"occupancy"`` maximizes the *smallest* visiting frequency over the
 neighborhoods that use the state.
 """
 

@@ -1,24 +1,21 @@
 r"""Choices by the data: ``backup="auto"``, and ``n_anchors="auto"``.
 
-One step has the least noise if features can represent the values; the pooled model has less if
-observations are Markov states. So each backup is fitted to one half of the trials and compared with
-excess returns of the other half,
+Each backup is fitted to one half of the trials and compared with excess returns of the other half,
 
 .. math:: G_t = \sum_{u \ge t} (r_u - g\tau_u) + v(s_{t_{max} + 1}),
 
 and vice versa. Returns are noisy but unbiased, for any observations and values. The mean square of
 :math:`v(s_t) - G_t` is taken over the trials of each timestep, and over all timesteps with weights
-of 1/(t + 1): transients are short, and the bias of their states is wanted.
-
-A later backup in the order of preference must be clearly better:
+of 1/(t + 1), since the bias of transient states is wanted. A later backup in the order of
+preference must be clearly better:
 
 - countable states: ``"model"``, if it determines the values of the starts and single steps are not
   better by three standard errors; else one step or λ-returns;
 - others: one step or λ-returns, the smallest λ within one standard error of the best.
 
 A λ is rejected if its mean start value would trigger the misfit warning, unless single steps miss
-the returns as much. The same samples always give the same choice. Numbers of neighborhoods are
-compared in the same way, each with its own backup.
+the returns as much. Numbers of neighborhoods are compared in the same way, each with its own
+backup.
 """
 
 from __future__ import annotations
@@ -204,8 +201,8 @@ def choose_backup(held: Held, anchors: IntArray) -> Choice:
     if is_known:
         asked = ["one_step", "model"]
         found = held.errors(anchors, asked)
-        difference, error = _compared(found, 0)[1]
-        if difference >= -_DEVIATIONS * error:
+        more, error = _compared(found, 0)[1]
+        if more <= _DEVIATIONS * error:
             return Choice("model", "single steps do not predict better", _tried(asked, found))
         asked = [*asked, *steps[1:]]
     found = held.errors(anchors, steps)

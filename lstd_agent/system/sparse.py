@@ -17,9 +17,8 @@ samples. Least squares solve for y minus :math:`Z u (u^T y) / (u^T Z u)`, Z = F^
 
 Other samples must determine the value after a sample. They do not if a feature there was never
 seen, or leads neither into the next window nor to the main class of the last one, or if no
-combination of samples has these features. Such samples are left out until none remains, and their
-share is reported (`LeftOut`). The value of f is determined if the open columns have products 0
-with f.
+combination of samples has these features. Such samples are left out until none remains, and counted
+(`LeftOut`). The value of f is determined if the open columns have products 0 with f.
 """
 
 from __future__ import annotations
