@@ -48,19 +48,21 @@ class Gain(NamedTuple):
 
 
 def estimate_gain(source: Any, segments: Segments, rows: GainRows | None = None) -> Gain:
-    """Return the gain by given rows, or by the first that determine it: tail, all, mean.
+    """Return the gain by all rows, or by the first that determine it: those of the tail, all, mean.
 
     An exact source, without noise, takes the tail.
     """
     T, share = source.t_max, 0.0
-    tail = segments.between((T + 1) // 2, T) or segments.between(0, T + 1)
-    every: Any = (("tail", tail), ("all", segments.between(0, T + 1)))
-    for name, factors in every:
-        if rows in (name, None):
-            found = _solved(source, total(factors), name)
-            if rows == name or found.share >= LEAST_SHARE or source.n_trials == 0:
-                return found
-            share = share or found.share
+    if rows in ("tail", None):
+        tail = segments.between((T + 1) // 2, T) or segments.between(0, T + 1)
+        found = _solved(source, total(tail), "tail")
+        share = found.share
+        if share >= LEAST_SHARE or source.n_trials == 0:
+            return found
+    if rows != "mean":
+        found = _solved(source, total(segments.between(0, T + 1)), "all")
+        if rows == "all" or found.share >= LEAST_SHARE:
+            return found
     return Gain(mean_reward(segments), "mean", share)
 
 
