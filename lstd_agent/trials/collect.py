@@ -28,9 +28,15 @@ from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
 from lstd_agent.errors import InvalidInputError, TerminationError, check_integer
 from lstd_agent.progress import progress_bar
 from lstd_agent.trials import spaces
-from lstd_agent.trials.counted import Portion, Recording
+from lstd_agent.trials.counted import Portion
 from lstd_agent.trials.policies import CallableActor, Policy, discrete_actions, make_actor
-from lstd_agent.trials.recording import LockstepTrials, SequentialTrials, Taken, as_rewards
+from lstd_agent.trials.recording import (
+    LockstepTrials,
+    Recording,
+    SequentialTrials,
+    Taken,
+    as_rewards,
+)
 
 # Largest number of timesteps in a round of a plain environment.
 _ROUND_TIMESTEPS = 2**18

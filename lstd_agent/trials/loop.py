@@ -17,11 +17,10 @@ from numpy.typing import ArrayLike
 
 from lstd_agent.arrays import BoolArray
 from lstd_agent.errors import InvalidInputError, NotFittedError, check_integer
-from lstd_agent.trials.counted import Recording
 from lstd_agent.trials.encoding import Encoding
 from lstd_agent.trials.kept import check_timed
 from lstd_agent.trials.policies import Actor
-from lstd_agent.trials.recording import LockstepTrials, SequentialTrials, as_rewards
+from lstd_agent.trials.recording import LockstepTrials, Recording, SequentialTrials, as_rewards
 from lstd_agent.trials.spaces import is_batch, plain_array
 
 # Number of timesteps of finished single trials that are added up together: a few megabytes.

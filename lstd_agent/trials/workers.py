@@ -51,8 +51,9 @@ from lstd_agent.trials.collect import (
     single_spaces,
     split_seed,
 )
-from lstd_agent.trials.counted import Portion, Recording
+from lstd_agent.trials.counted import Portion
 from lstd_agent.trials.policies import Policy, make_actor
+from lstd_agent.trials.recording import Recording
 from lstd_agent.trials.spaces import as_batch
 
 Task = TypeVar("Task")
