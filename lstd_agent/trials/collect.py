@@ -359,7 +359,7 @@ def _check_truncation(truncated: BoolArray, t: int, t_max: int) -> None:
         )
 
 
-class Restart(gym.Wrapper[Any, Any, Any, Any]):
+class Restart(gym.wrappers.Autoreset[Any, Any]):
     """Starts again after termination, instead of ending: the task never terminates.
 
     The terminal observation is returned unchanged. The step after it pays 0 for any action, takes
@@ -385,25 +385,14 @@ class Restart(gym.Wrapper[Any, Any, Any, Any]):
     vector environments restart in the same way.
     """
 
-    def __init__(self, env: gym.Env[Any, Any]) -> None:
-        super().__init__(env)
-        self._over, self._is_timed = False, False
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
-        """Reset the environment."""
-        self._over = False
-        return super().reset(seed=seed, options=options)
+    _is_timed = False
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Take a step, or start again if the last one reached an end."""
-        if self._over:
-            self._over = False
-            observation, info = super().reset()
-            if self._is_timed:
-                info = {**info, "duration": 0.0}
-            return observation, 0.0, False, False, info
-        observation, reward, self._over, truncated, info = super().step(action)
-        self._is_timed = "duration" in info
+        starts_again = self.autoreset
+        observation, reward, _, truncated, info = super().step(action)
+        if not starts_again:
+            self._is_timed = "duration" in info
+        elif self._is_timed:
+            info = {**info, "duration": 0.0}
         return observation, reward, False, truncated, info
