@@ -124,14 +124,13 @@ def collect_rounds(
     A trial that terminates raises unless the encoding has an end; one that is truncated before
     t_max raises.
     """
+    rounds = _Rounds(env, recording, policy, keep, request)
+    size, run = max(1, _ROUND_TIMESTEPS // (request.t_max + 1)), rounds.one_by_one
+    if isinstance(env, VectorEnv):
+        size, run = env.num_envs, rounds.in_lockstep
     with progress_bar(request.n_steps, "step", request.progress, scale=True) as bar:
-        rounds = _Rounds(env, recording, policy, keep, request, bar)
-        if isinstance(env, VectorEnv):
-            size, run = env.num_envs, rounds.in_lockstep
-        else:
-            size, run = max(1, _ROUND_TIMESTEPS // (request.t_max + 1)), rounds.one_by_one
         for piece in request.pieces(size):
-            run(piece)
+            run(piece, bar)
 
 
 def single_spaces(env: AnyEnv) -> tuple[gym.Space[Any], gym.Space[Any]]:
@@ -152,21 +151,12 @@ class _Rounds:
     """The rounds of one collection, run one after the other."""
 
     def __init__(
-        self,
-        env: Any,
-        recording: Recording,
-        policy: Policy,
-        keep: Keep,
-        request: Request,
-        bar: tqdm[Any],
+        self, env: Any, recording: Recording, policy: Policy, keep: Keep, request: Request
     ) -> None:
-        self.env, self.recording, self.keep, self.bar = env, recording, keep, bar
+        self.env, self.recording, self.keep = env, recording, keep
         self.actor = make_actor(policy, *single_spaces(env), request.batched)
-        self.seed: int | None = None
-        own = None
-        if request.seed is not None:
-            self.seed, own = split_seed(request.seed)
-        self.rng = np.random.default_rng(own)
+        seeds = (None, None) if request.seed is None else split_seed(request.seed)
+        self.seed, self.rng = seeds[0], np.random.default_rng(seeds[1])
         self.exploration: Exploration | None = None
         if request.explore is not None:
             self.exploration = Exploration(single_spaces(env)[1], request)
@@ -184,7 +174,7 @@ class _Rounds:
         except InvalidInputError as error:
             raise InvalidInputError(f"{error} at timestep {t}") from None
 
-    def in_lockstep(self, request: Request) -> None:
+    def in_lockstep(self, request: Request, bar: tqdm[Any]) -> None:
         """Run one trial in each copy of a vector environment; record the first ``n_trials``."""
         env, t_max, n = self.env, request.t_max, request.n_trials
         mode = env.metadata.get("autoreset_mode")
@@ -217,10 +207,10 @@ class _Rounds:
             states = self._encoded(following, t + 1, n)
             times = None if times is None else times[:n]
             trials.advance(rewards, states, newly_ended, taken, times)
-            self.bar.update(n)
+            bar.update(n)
         self.keep(trials.finish())
 
-    def one_by_one(self, request: Request) -> None:
+    def one_by_one(self, request: Request, bar: tqdm[Any]) -> None:
         """Run trials one after the other; keep the finished ones even if it breaks off."""
         env, t_max, act, rng = self.env, request.t_max, self.actor.one, self.rng
         trials = SequentialTrials(self.recording.encoding, t_max)
@@ -244,7 +234,7 @@ class _Rounds:
                     if terminated:
                         break
                 trials.end()
-                self.bar.update(t_max + 1)
+                bar.update(t_max + 1)
         finally:
             if trials.finished:
                 finished, first = trials.whole(), request.first

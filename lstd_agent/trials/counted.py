@@ -174,18 +174,13 @@ class CountedTrials:
         """Return checked counts of trials in batches, or raise."""
         found = cls(**parts)
         S, n = check_integer("n_states", found.n_states, 1), found.n_by_batch
-        N, taken, sample = found.transition_counts, found.taken, found.sample
-        B = n.size
-        if n.ndim != 1 or n.dtype.kind not in "iu" or not n.any() or n.min() < 0 or N.shape[0] % B:
+        taken, sample, B, rows = found.taken, found.sample, n.size, found.transition_counts.shape[0]
+        if n.ndim != 1 or n.dtype.kind not in "iu" or not n.any() or n.min() < 0 or rows % B:
             raise InvalidInputError(f"there are no trials in batches of {n!r}")
         if found.n_at is not None and found.n_at.shape != (B, found.t_max + 1):
             raise InvalidInputError(f"n_at of {B} batches has shape {found.n_at.shape}")
-        for name in ("reward_sums", "duration_sums"):
-            matrix = getattr(found, name)
-            if matrix is not None and matrix.shape != (N.shape[0], S):
-                raise InvalidInputError(f"{name} have shape {matrix.shape}")
         for b in range(B):
-            TransitionCounts.of(found.batch(b))
+            TransitionCounts.of(found.batch(b)[0])
         if taken is not None and (taken.n_batches, taken.n_states) != (B, S):
             raise InvalidInputError("the action counts have other states or batches")
         if sample is not None:
@@ -211,13 +206,14 @@ class CountedTrials:
         """Number of entries of the matrices."""
         return int(self.transition_counts.nnz + self.reward_sums.nnz)
 
-    def batch(self, b: int) -> TransitionCounts:
-        """Return the counts of a batch."""
+    def batch(self, b: int) -> tuple[TransitionCounts, ActionCounts | None]:
+        """Return the counts of a batch, and its action counts."""
         here, n = slice(b, None, len(self.n_by_batch)), int(self.n_by_batch[b])
         n_at = None if self.n_at is None or (self.n_at[b] == n).all() else self.n_at[b]
         N, R = self.transition_counts[here], self.reward_sums[here]
         times = None if self.duration_sums is None else self.duration_sums[here]
-        return TransitionCounts(self.n_states, n, N, R, n_at, times)
+        taken = None if self.taken is None else self.taken.batch(b)
+        return TransitionCounts(self.n_states, n, N, R, n_at, times), taken
 
     def __add__(self, other: CountedTrials) -> CountedTrials:
         """Add trials dealt into as many batches; samples are joined whole."""
@@ -323,31 +319,27 @@ class Batches:
         return self._dealt
 
     @property
-    def _counted(self) -> tuple[CountedTrials | None, list[int]]:
-        """All counted trials, if there are any, and the batches that have some."""
+    def counted(self) -> list[tuple[TransitionCounts, ActionCounts | None]]:
+        """The counts, and action counts, of each batch that has any; none of kept trials."""
         portion = self.portion
-        if isinstance(portion, CountedTrials):
-            return portion, np.flatnonzero(portion.n_by_batch).tolist()
-        return None, []
+        if not isinstance(portion, CountedTrials):
+            return []
+        return [portion.batch(int(b)) for b in np.flatnonzero(portion.n_by_batch)]
 
     @property
     def sums(self) -> list[TransitionCounts]:
-        """The counts of each batch that has any; none of kept trials."""
-        portion, batches = self._counted
-        return [portion.batch(b) for b in batches] if portion else []
+        """The counts of each batch that has any."""
+        return [counts for counts, _ in self.counted]
 
     @property
     def taken(self) -> list[ActionCounts | None]:
         """The action counts of each batch that has counted trials."""
-        portion, batches = self._counted
-        taken = portion.taken if portion else None
-        return [None if taken is None else taken.batch(b) for b in batches]
+        return [taken for _, taken in self.counted]
 
     @property
     def sample(self) -> TrialSample | None:
         """Up to ``n_stored_trials`` counted trials that are kept whole."""
-        portion, _ = self._counted
-        return portion.sample if portion else None
+        return getattr(self.portion, "sample", None)
 
     def add_counts(
         self,
@@ -373,7 +365,7 @@ class Batches:
         if isinstance(ours, CountedTrials) and ours.taken is not None and portion.taken is not None:
             ours.taken.check_adds(portion.taken)
         sample = theirs.sample
-        for counts, taken in zip(theirs.sums, theirs.taken, strict=True):
+        for counts, taken in theirs.counted:
             self.add_counts(counts, taken, sample)
             sample = None  # once: it is of all batches
 

@@ -143,17 +143,22 @@ class CountsLike(Protocol):
 
 def _check_counts(counts: TransitionCounts) -> None:
     """Raise `InvalidInputError` unless trials can have these counts."""
-    S, n, N, R = counts.n_states, counts.n_trials, counts.transition_counts, counts.reward_sums
-    T, times = N.shape[0], counts.duration_sums
-    if T < 1 or N.shape != (T, S * S) or R.shape != (T, S):
-        raise InvalidInputError(
-            f"counts of {S} states have transition_counts of shape (t_max + 1, {S * S}) and "
-            f"reward_sums of shape (t_max + 1, {S}); got {N.shape} and {R.shape}"
-        )
-    if times is not None and times.shape != (T, S):
-        raise InvalidInputError(f"duration_sums have shape {times.shape}, reward_sums {R.shape}")
-    sums = [("reward_sums", R)] + ([] if times is None else [("duration_sums", times)])
-    for name, matrix in (("transition_counts", N), *sums):
+    S, n, N, times = (
+        counts.n_states,
+        counts.n_trials,
+        counts.transition_counts,
+        counts.duration_sums,
+    )
+    T, sums = N.shape[0], {"reward_sums": counts.reward_sums}
+    if times is not None:
+        sums["duration_sums"] = times
+    for name, matrix in {"transition_counts": N, **sums}.items():
+        n_columns = S * S if matrix is N else S
+        if T < 1 or matrix.shape != (T, n_columns):
+            raise InvalidInputError(
+                f"counts of {S} states have {name} of shape (t_max + 1, {n_columns}); got "
+                f"{matrix.shape}, and transition_counts of shape {N.shape}"
+            )
         try:
             matrix.check_format(full_check=True)
         except ValueError as error:
@@ -163,10 +168,12 @@ def _check_counts(counts: TransitionCounts) -> None:
             f"transition_counts must be integers of at least 0; got {N.dtype}, "
             f"{N.data.min(initial=0)} the smallest"
         )
-    if R.dtype.kind not in "fiu" or not np.isfinite(R.data).all():
-        raise InvalidInputError("reward_sums must be finite numbers")
-    if times is not None and not (np.isfinite(times.data) & (times.data >= 0.0)).all():
-        raise InvalidInputError("duration_sums must be finite numbers of at least 0")
+    for name, matrix in sums.items():
+        least = -np.inf if name == "reward_sums" else 0.0
+        if matrix.dtype.kind not in "fiu" or not np.isfinite(matrix.data).all():
+            raise InvalidInputError(f"{name} must be finite numbers; got {matrix.dtype}")
+        if (matrix.data < least).any():
+            raise InvalidInputError(f"{name} must be at least 0")
     if (n_at := counts.n_at) is not None and (
         np.shape(n_at) != (T,)
         or np.asarray(n_at).dtype.kind not in "iu"
@@ -205,7 +212,7 @@ def _check_counts(counts: TransitionCounts) -> None:
             f"it at timestep {t + 1}: every trial that reaches a state must leave it"
         )
     was_in: Any = left.astype(bool)
-    for name, matrix in sums:
+    for name, matrix in sums.items():
         if (matrix.astype(bool) > was_in).nnz:
             raise InvalidInputError(f"{name} hold {name[:-5]}s of states that no trial was in")
 

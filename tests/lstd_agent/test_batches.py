@@ -139,7 +139,7 @@ def test_counts_by_batch_agree_with_a_plain_loop(seed: int, S: int, n_batches: i
     portion = counter.portion(11)
     for b in range(n_batches):
         mine = (2 + np.arange(11)) % n_batches == b
-        counts = portion.batch(b)
+        counts, _ = portion.batch(b)
         assert counts.n_trials == mine.sum()
         for t in range(5):
             row = counts.transition_counts[[t]]
