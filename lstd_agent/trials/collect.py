@@ -213,7 +213,7 @@ class _Rounds:
     def one_by_one(self, request: Request, bar: tqdm[Any]) -> None:
         """Run trials one after the other; keep the finished ones even if it breaks off."""
         env, t_max, act, rng = self.env, request.t_max, self.actor.one, self.rng
-        trials = SequentialTrials(self.recording.encoding, t_max)
+        trials = SequentialTrials(self.recording, t_max)
         exploration, taken = self.exploration, None
         try:
             for _ in range(request.n_trials):
@@ -237,8 +237,7 @@ class _Rounds:
                 bar.update(t_max + 1)
         finally:
             if trials.finished:
-                finished, first = trials.whole(), request.first
-                self.keep(self.recording.portion_of(finished, first, request.n_stored))
+                self.keep(trials.portion(request.first, request.n_stored))
 
 
 class Exploration:

@@ -202,9 +202,9 @@ class CountedTrials:
         return int(self.transition_counts.shape[0]) // len(self.n_by_batch) - 1
 
     @property
-    def size(self) -> int:
-        """Number of entries of the matrices."""
-        return int(self.transition_counts.nnz + self.reward_sums.nnz)
+    def nbytes(self) -> int:
+        """About how much memory the matrices take, in bytes."""
+        return 16 * int(self.transition_counts.nnz + self.reward_sums.nnz)
 
     def batch(self, b: int) -> tuple[TransitionCounts, ActionCounts | None]:
         """Return the counts of a batch, and its action counts."""
@@ -278,9 +278,9 @@ class Batches:
         portions, in_file = list(self._portions), self.in_file
         check_timed(self.is_timed, _times(portion))
         if isinstance(portion, KeptTrials):
-            in_file |= portion.nbytes + sum(_size(each) for each in portions) > self.max_bytes
+            in_file |= sum(each.nbytes for each in (portion, *portions)) > self.max_bytes
         portions.append(self._joined([portion], in_file))
-        while len(portions) > 1 and _size(portions[-2]) < 2 * _size(portions[-1]):
+        while len(portions) > 1 and portions[-2].nbytes < 2 * portions[-1].nbytes:
             portions[-2:] = [self._joined(portions[-2:], in_file)]
         self._portions, self.in_file, self._dealt = portions, in_file, None
 
@@ -341,33 +341,30 @@ class Batches:
         """Up to ``n_stored_trials`` counted trials that are kept whole."""
         return getattr(self.portion, "sample", None)
 
-    def add_counts(
-        self,
-        counts: TransitionCounts,
-        taken: ActionCounts | None = None,
-        sample: TrialSample | None = None,
-    ) -> None:
-        """Add counts, which do not separate trials, to the batch with fewest trials."""
-        sizes = [each.n_by_batch for each in self._portions if isinstance(each, CountedTrials)]
-        smallest = int(np.argmin(sum(sizes, np.zeros(self.n_batches))))
-        self.add(CountedTrials.of(counts, smallest, self.n_batches, taken, sample))
+    def add_counts(self, batches: Any, sample: TrialSample | None = None) -> None:
+        """Add counts, which do not separate trials, each to the batch with fewest trials.
+
+        They are given as `counted` returns them, with a sample of them all.
+        """
+        known = (each.n_by_batch for each in self._portions if isinstance(each, CountedTrials))
+        n, added = sum(known, np.zeros(self.n_batches)), []
+        for counts, taken in batches:
+            smallest = int(np.argmin(n))
+            n[smallest] += counts.n_trials
+            added.append(CountedTrials.of(counts, smallest, self.n_batches, taken, sample))
+            sample = None
+        self.add(reduce(add, added))
 
     def merge(self, theirs: Batches) -> None:
         """Add the trials of another agent, all or nothing; it may be the same."""
         ours, portion = self.portion, theirs.portion
-        if portion is None:
-            return
         if isinstance(portion, KeptTrials):
             self.add(portion)
-            return
-        self.check_t_max(portion.t_max)
-        check_timed(self.is_timed, _times(portion))
-        if isinstance(ours, CountedTrials) and ours.taken is not None and portion.taken is not None:
-            ours.taken.check_adds(portion.taken)
-        sample = theirs.sample
-        for counts, taken in theirs.counted:
-            self.add_counts(counts, taken, sample)
-            sample = None  # once: it is of all batches
+        elif portion is not None:
+            taken = getattr(ours, "taken", None)
+            if taken is not None and portion.taken is not None:
+                taken.check_adds(portion.taken)
+            self.add_counts(theirs.counted, theirs.sample)
 
     def account(self) -> str:
         """Return how trials of vectors are kept, as text; empty for counted ones."""
@@ -388,7 +385,3 @@ class Batches:
 
 def _times(portion: Portion) -> Any:
     return portion.durations if isinstance(portion, KeptTrials) else portion.duration_sums
-
-
-def _size(portion: Portion) -> int:
-    return portion.nbytes if isinstance(portion, KeptTrials) else portion.size

@@ -143,15 +143,10 @@ class CountsLike(Protocol):
 
 def _check_counts(counts: TransitionCounts) -> None:
     """Raise `InvalidInputError` unless trials can have these counts."""
-    S, n, N, times = (
-        counts.n_states,
-        counts.n_trials,
-        counts.transition_counts,
-        counts.duration_sums,
-    )
+    S, n, N = counts.n_states, counts.n_trials, counts.transition_counts
     T, sums = N.shape[0], {"reward_sums": counts.reward_sums}
-    if times is not None:
-        sums["duration_sums"] = times
+    if counts.duration_sums is not None:
+        sums["duration_sums"] = counts.duration_sums
     for name, matrix in {"transition_counts": N, **sums}.items():
         n_columns = S * S if matrix is N else S
         if T < 1 or matrix.shape != (T, n_columns):
@@ -169,11 +164,10 @@ def _check_counts(counts: TransitionCounts) -> None:
             f"{N.data.min(initial=0)} the smallest"
         )
     for name, matrix in sums.items():
-        least = -np.inf if name == "reward_sums" else 0.0
         if matrix.dtype.kind not in "fiu" or not np.isfinite(matrix.data).all():
-            raise InvalidInputError(f"{name} must be finite numbers; got {matrix.dtype}")
-        if (matrix.data < least).any():
-            raise InvalidInputError(f"{name} must be at least 0")
+            raise InvalidInputError(f"{name} must be finite numbers")
+        if name == "duration_sums" and (matrix.data < 0.0).any():
+            raise InvalidInputError("duration_sums must be at least 0")
     if (n_at := counts.n_at) is not None and (
         np.shape(n_at) != (T,)
         or np.asarray(n_at).dtype.kind not in "iu"

@@ -263,9 +263,9 @@ class SequentialTrials:
     Without ``t_max`` the first finished trial sets it to its last timestep.
     """
 
-    def __init__(self, encoding: Encoding, t_max: int | None) -> None:
-        self.encoding, self.t_max = encoding, t_max
-        self._hold, self._is_checked = encoding.hold, False
+    def __init__(self, recording: Recording, t_max: int | None) -> None:
+        self.recording, self.encoding, self.t_max = recording, recording.encoding, t_max
+        self._hold, self._is_checked = self.encoding.hold, False
         # States, rewards, durations, actions, and whether it terminated, of each finished trial.
         self.finished: list[tuple[Any, ...]] = []
         self.drop()
@@ -347,7 +347,7 @@ class SequentialTrials:
         self.t_max = t_max
         self.drop()
 
-    def whole(self) -> KeptTrials:
+    def portion(self, first: int, n_stored: int) -> Portion:
         """Return the finished trials."""
         states, rewards, durations, taken, ended = zip(*self.finished, strict=True)
         lengths, ends = np.array([len(each) for each in rewards]), np.array(ended)
@@ -360,7 +360,8 @@ class SequentialTrials:
             flat.update(actions=action, explored=explored if explored.any() else None)
         assert self.t_max is not None
         how = self.t_max, self.encoding.terminal
-        return padded(np.concatenate(states), lengths, ends, *how, **flat)
+        trials = padded(np.concatenate(states), lengths, ends, *how, **flat)
+        return self.recording.portion_of(trials, first, n_stored)
 
     def _encode_held(self) -> States:
         """Return the states of the trial under way; an error names the timestep."""

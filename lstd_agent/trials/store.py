@@ -215,7 +215,7 @@ class TrialStore:
                     f"the agent has {n_states} states{terminal}; got counts of {counts.n_states}"
                 )
             self._add_waiting()
-            self._batches.add_counts(counts)
+            self._batches.add_counts([(counts, None)])
             self.encoding = encoding
 
     def _add_kept(self, trials: KeptTrials) -> None:
