@@ -323,7 +323,7 @@ def _run(
         while True:
             for task in islice(tasks, 0 if lost else n_submitted - len(running)):
                 try:
-                    with _uninterrupted() if is_own else nullcontext():  # it may start a worker
+                    with _blocked_signals() if is_own else nullcontext():  # it may start a worker
                         running[executor.submit(function, task)] = task
                 except BrokenExecutor:
                     lost.append(task)
@@ -372,7 +372,7 @@ def _end_with_parent(watched: Connection) -> None:
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(signal, "pthread_sigmask"):
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _INTERRUPTS)  # see _uninterrupted
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _INTERRUPTS)  # see _blocked_signals
 
     def watch() -> None:
         with suppress(EOFError, OSError):
@@ -383,24 +383,16 @@ def _end_with_parent(watched: Connection) -> None:
 
 
 @contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Delay Ctrl-C and SIGTERM while a pool starts a process: it would lose the process.
+def _blocked_signals() -> Iterator[None]:
+    """Block Ctrl-C and SIGTERM, so that a process that starts prints no traceback of its imports.
 
-    The process starts with blocked signals, or it would print a traceback of its imports. Handlers
-    are replaced too, because another thread may take a blocked signal.
+    It inherits the block, which `_end_with_parent` ends.
     """
-    came: list[int] = []
-    is_main = threading.current_thread() is threading.main_thread()
-    delay: Any = lambda number, _: came.append(number)  # noqa: E731
-    before = {each: signal.signal(each, delay) for each in _INTERRUPTS if is_main}
-    blocks = hasattr(signal, "pthread_sigmask")  # not on Windows
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTS) if blocks else ()
+    if not hasattr(signal, "pthread_sigmask"):  # on Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTS)
     try:
         yield
     finally:
-        if blocks:
-            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
-        for each, handler in before.items():
-            signal.signal(each, handler)
-        for number in came:
-            signal.raise_signal(number)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
