@@ -34,9 +34,9 @@ from lstd_agent.features.tables import Features
 from lstd_agent.packing import Makers, function, read, refusing, write
 from lstd_agent.persistence import MAKERS
 from lstd_agent.trials.collect import AnyEnv, Explore, Request, check_explore
-from lstd_agent.trials.counted import Recording
 from lstd_agent.trials.encoding import ObservationKind, make_encoding
 from lstd_agent.trials.policies import Policy, discrete_actions, make_actor
+from lstd_agent.trials.recording import Recording
 from lstd_agent.trials.store import Termination
 from lstd_agent.trials.workers import EnvSource, collect, make_env, spaces_of
 

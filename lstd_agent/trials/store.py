@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 
 from lstd_agent.errors import InvalidInputError, NotFittedError, check_choice, check_integer
 from lstd_agent.features.tables import Features, Standardized, is_table
-from lstd_agent.trials.batches import Batches
 from lstd_agent.trials.collect import AnyEnv, Request, single_spaces
-from lstd_agent.trials.counted import CountedTrials, Portion, Recording
+from lstd_agent.trials.counted import Batches, CountedTrials, Portion
 from lstd_agent.trials.counts import CountsLike, TransitionCounts
 from lstd_agent.trials.encoded_logs import (
     action_numbers,
@@ -41,6 +40,7 @@ from lstd_agent.trials.policies import (
     discrete_actions,
     make_actor,
 )
+from lstd_agent.trials.recording import Recording
 from lstd_agent.trials.workers import EnvSource, collect, spaces_of
 
 Termination = Literal["raise", "absorb"]
@@ -215,7 +215,7 @@ class TrialStore:
                     f"the agent has {n_states} states{terminal}; got counts of {counts.n_states}"
                 )
             self._add_waiting()
-            self._batches.add_counts(counts)
+            self._batches.add_counts([(counts, None)])
             self.encoding = encoding
 
     def _add_kept(self, trials: KeptTrials) -> None:
