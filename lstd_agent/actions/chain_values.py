@@ -30,8 +30,8 @@ from lstd_agent.system.sparse_solvers import SumsUntil
 from lstd_agent.trials.counts import ActionCounts
 from lstd_agent.trials.kept import NO_TIME
 
-OPEN = 0.05
-"""Values with a larger open share are not determined."""
+# Values with a larger open share are not determined.
+_OPEN = 0.05
 
 # A class with fewer transitions may not be closed.
 _ENOUGH = 100
@@ -57,7 +57,7 @@ def one_step_ahead(
     told, known = P @ (share > 0.0).astype(np.float64), (P @ share).reshape(n.shape)
     mean = (P @ v / np.where(told > 0.0, told, 1.0)).reshape(n.shape)
     q = counts.mean_rewards - gain * counts.mean_durations + mean
-    return np.where((n > 0) & (known >= 1.0 - OPEN), q, np.nan)
+    return np.where((n > 0) & (known >= 1.0 - _OPEN), q, np.nan)
 
 
 class PolicyChain:
@@ -94,10 +94,9 @@ class PolicyChain:
 
             steps = dijkstra(self.matrix, indices=starts, unweighted=True, min_only=True)
             classes = [found for found in classes if np.isfinite(steps[found]).any()] or classes
-        if not classes:
-            return int(np.argmax(visits))
-        # The most visited state of each class.
+        # The most visited state of each class, or of all.
         mains = [int(found[np.argmax(visits[found])]) for found in classes]
+        mains = mains or [int(np.argmax(visits))]
         return max(mains, key=lambda main: ActionValues(self, main).gain) if mains[1:] else mains[0]
 
 
@@ -112,7 +111,7 @@ class ActionValues:
     def __init__(self, chain: PolicyChain, main: int, gain: float | None = None) -> None:
         self._chain, self._main, self._given = chain, main, gain
         self._until = SumsUntil(chain.matrix, main)
-        self._open_share = self._until.open_share
+        self._share = 1.0 - self._until.open_share
         row, others = chain.matrix[[main]].toarray()[0], self._until.states
         total = row[others].sum() + row[main]
         if gain is None and total <= 0.0:
@@ -143,7 +142,7 @@ class ActionValues:
     @cached_property
     def values(self) -> FloatArray:
         """State values (S,), NaN where they are not determined."""
-        found = np.where(self._open_share > OPEN, np.nan, self._v)
+        found = np.where(self._until.open_share > _OPEN, np.nan, self._v)
         found[self._main] = 0.0
         return found
 
@@ -155,8 +154,7 @@ class ActionValues:
     @cached_property
     def action_values(self) -> FloatArray:
         """Action values (S, A), NaN where the action was never taken or q is not determined."""
-        counts, P, share = self._chain.counts, self._chain.P, 1.0 - self._open_share
-        return one_step_ahead(counts, P, self._v, share, self.gain)
+        return one_step_ahead(self._chain.counts, self._chain.P, self._v, self._share, self.gain)
 
     @cached_property
     def standard_errors(self) -> FloatArray:
@@ -176,11 +174,10 @@ class ActionValues:
             return np.hypot(errors[state, action], errors[state, taken[state]])
 
         better = better_actions(self.action_values, actions, n_errors, error, self.rounding)
-        P, seen = self._chain.P, self._chain.n_samples > 0
-        share = np.where(seen, (P @ (1.0 - self._open_share)).reshape(seen.shape), 0.0)
-        stuck = (actions != UNKNOWN) & np.isnan(self.values)
-        stuck &= seen[every, taken]
-        leads = stuck & (share.max(axis=1) > share[every, taken] + _ROUNDING)
+        seen = self._chain.n_samples > 0
+        share = np.where(seen, (self._chain.P @ self._share).reshape(seen.shape), 0.0)
+        leads = (actions != UNKNOWN) & np.isnan(self.values) & seen[every, taken]
+        leads &= share.max(axis=1) > share[every, taken] + _ROUNDING
         better[leads] = np.argmax(share[leads], axis=1)
         return better
 
@@ -191,7 +188,7 @@ class ActionValues:
         hundred states they are a mean over random directions of the noise.
         """
         P, (S, A) = self._chain.P, self._chain.policy.shape
-        told = P @ (self._open_share < 1.0).astype(np.float64)
+        told = P @ (self._until.open_share < 1.0).astype(np.float64)
         told[told == 0.0] = 1.0
         every, own = np.arange(S), np.nan_to_num(self.standard_errors)
         noise = np.sqrt((self._chain.policy**2 * own**2).sum(axis=1))

@@ -27,7 +27,6 @@ from lstd_agent.actions.pair_equations import (
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
 from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.fit import Fit
-from lstd_agent.rows.christoffel import MIN_SAMPLES
 from lstd_agent.rows.factors import Factor, without_each
 from lstd_agent.standard_errors import batch_standard_errors
 from lstd_agent.trials.counts import ActionCounts
@@ -62,15 +61,15 @@ class ActionEvidence:
         """See `SeminormLSTDAgent.action_values`."""
         states, shape = self.trials.encoding.encode_any(observations)
         if t is None and not self._needs_fit:
-            q: FloatArray = self._values(states, self._gain)
-            return q.reshape(*shape, q.shape[1])
-        k: Any = None if t is None else self._neighborhood_after(t, shape)
-        q = np.empty(0)
-        for each in [None] if k is None else np.unique(k).tolist():
+            q: Any = self._values(states, self._gain)
+            return np.reshape(q, (*shape, q.shape[1]))
+        k = np.array([-1]) if t is None else self._neighborhood_after(t, shape)
+        q = np.nan
+        for each in np.unique(k).tolist():
             value = partial(self._successor_value, each)
             found = self._ahead(states, value, self._fitted.system.gain)
-            q = np.where((k == each)[..., None], found, q) if q.size else found
-        return q.reshape(*shape, q.shape[1])
+            q = np.where((k == each)[:, None], found, q)
+        return np.reshape(q, (*shape, q.shape[1]))
 
     def standard_errors(self, observations: Any) -> FloatArray:
         """See `SeminormLSTDAgent.action_standard_errors`."""
@@ -136,10 +135,10 @@ class ActionEvidence:
         system.neighborhood_at(time)  # raises unless these are timesteps
         return system.neighborhood_at(time.ravel() + 1)
 
-    def _successor_value(self, k: int | None, states: States) -> tuple[FloatArray, BoolArray]:
-        """Return values by neighbourhood k, or the most sampled, and which are determined."""
+    def _successor_value(self, k: int, states: States) -> tuple[FloatArray, BoolArray]:
+        """Return values by neighbourhood k, or the most sampled (-1), and which are determined."""
         fit, n = self._fitted, len(states)
-        neighborhood = fit.most_sampled(states) if k is None else np.full(n, k)
+        neighborhood = fit.most_sampled(states) if k < 0 else np.full(n, k)
         values = fit.system.values(fit.encoding.rows(states), neighborhood)
         known = fit.states_determined(states, neighborhood) if fit.source.are_places else True
         return np.where(ended(states), 0.0, values), np.broadcast_to(known, n)
@@ -304,7 +303,7 @@ class VectorEvidence(ActionEvidence):
 
     def _part(self, trials: KeptTrials) -> _Part:
         rows = pair_rows(trials, self._pairs, self._following(trials))
-        return _Part(factor_of_pairs(rows, self._pairs.D(trials)), self._late(trials))
+        return _Part(factor_of_pairs(rows), self._late(trials))
 
     def _parts(self) -> dict[int, _Part]:
         """Return the factor and sums of each batch."""
@@ -327,14 +326,13 @@ class VectorEvidence(ActionEvidence):
         return np.asarray((asked - part.late[:-1] / part.late[-1]) @ equations.weights(gain))
 
     def _values(self, states: States, gain: float | None) -> FloatArray:
-        q, n = self._solved(self._whole, states, gain), PairEquations(self._whole.factor)
-        return np.where(n.n_samples(self._pairs(states)) >= MIN_SAMPLES, q, np.nan)
+        equations = PairEquations(self._whole.factor)
+        return equations.where_seen(self._pairs(states), self._solved(self._whole, states, gain))
 
     def _ahead(self, states: States, value: SuccessorValues, gain: float) -> FloatArray:
         """Return r - g τ + E v(s'), shape (n, A), with given values of successors."""
         equations, asked = self._valued(lambda following: value(following)[0]), self._pairs(states)
-        q = asked @ equations.weights(gain)
-        return np.where(equations.n_samples(asked) >= MIN_SAMPLES, q, np.nan)
+        return equations.where_seen(asked, asked @ equations.weights(gain))
 
     def _least_errors(self, states: States) -> Any:
         return 0.0
@@ -346,7 +344,7 @@ class VectorEvidence(ActionEvidence):
         """Return the equations of all transitions, with given values of successors."""
         trials = self.source.trials
         rows = pair_rows(trials, self._pairs, value=value)
-        return PairEquations(factor_of_pairs(rows, self._pairs.D(trials)))
+        return PairEquations(factor_of_pairs(rows))
 
     def _following(self, trials: KeptTrials) -> IntArray | None:
         """Return another policy's actions, from 0, in all states that follow, (m, t_max + 1)."""
@@ -367,11 +365,10 @@ class VectorEvidence(ActionEvidence):
     def _late(self, trials: KeptTrials) -> FloatArray:
         """Return sums of (f, 1), (D + 1,), over the policy's pairs of the second half of timesteps.
 
-        They are 0 for another policy, and if trials end, where they are not used.
+        Another policy, and trials that end, do not need them: a single 0.
         """
-        D = self._pairs.D(trials)
         if self.policy is not None or self.trials.encoding.ends:
-            return np.zeros(D + 1)
+            return np.zeros(1)
         own = have_actions(trials, own=True)
         own[:, : own.shape[1] // 2] = False
         trial, t = np.nonzero(own)

@@ -60,11 +60,6 @@ def dense(rows: Rows) -> FloatArray:
     return array
 
 
-def with_ones(features: FloatArray) -> FloatArray:
-    """Return features (f, 1), shape (n, d + 1)."""
-    return np.column_stack((features, np.ones(len(features))))
-
-
 def squared_distances(x: Rows, y: Rows) -> FloatArray:
     """Return squared distances (n, m) between rows of x (n, d) and y (m, d), dense or CSR."""
     # ‖x - y‖² by one matrix product; rounding may leave a tiny negative number.
