@@ -131,13 +131,7 @@ def _encoded(encoding: Encoding, trials: LoggedTrials) -> States:
     try:
         states = encoding.encode_table(joined(trials.observations))
     except (InvalidInputError, TypeError, ValueError, LookupError):
-        parts = []
-        for i, observed in enumerate(trials.observations):
-            try:
-                parts.append(encoding.encode_table(observed))
-            except InvalidInputError as error:
-                where = f"in trial {i}{_first_wrong(encoding, observed)}"
-                raise InvalidInputError(f"{error} {where}") from None
+        parts = [_of_trial(encoding, i, seen) for i, seen in enumerate(trials.observations)]
         states = np.concatenate(parts)
     if encoding.box is not None:
         outside = ((states < encoding.box.low) | (states > encoding.box.high)).any(axis=1)
@@ -151,14 +145,18 @@ def _encoded(encoding: Encoding, trials: LoggedTrials) -> States:
     return states
 
 
-def _first_wrong(encoding: Encoding, observed: Any) -> str:
-    """Return which observation of a trial is wrong as text; empty if each alone is right."""
-    for t in range(len(observed) if isinstance(observed, np.ndarray) else 0):
-        try:
-            encoding.encode_table(observed[t : t + 1])
-        except InvalidInputError:
-            return f", observation {t}"
-    return ""
+def _of_trial(encoding: Encoding, i: int, observed: Any) -> States:
+    try:
+        return encoding.encode_table(observed)
+    except InvalidInputError as error:
+        where = f"in trial {i}"
+        for t in range(batch_size(observed)):
+            try:
+                encoding.encode_table(take(observed, slice(t, t + 1)))
+            except InvalidInputError:
+                where += f", observation {t}"
+                break
+        raise InvalidInputError(f"{error} {where}") from None
 
 
 def implied_space(trials: LoggedTrials) -> gym.Space[Any] | None:
@@ -218,15 +216,15 @@ def _as_numbers(trials: LoggedTrials, numbers: ActionNumbers) -> IntArray:
     wrong = [(i, each[0]) for i, each in enumerate(trials.actions) if not _are_numbers(each)]
     if not wrong:
         number = np.concatenate(trials.actions)
-        if not (none := are_none(number, numbers)).any():
-            found: IntArray = number.astype(np.int64) - numbers[1]
-            return found
-        place = int(np.argmax(none))
-        wrong = [(_place(trials.lengths, place)[0], number[place])]
-    raise InvalidInputError(
-        f"actions are {in_words(numbers)}; trial {wrong[0][0]} has {wrong[0][1]}: name all of them "
-        "with action_space= when the first trials are added"
-    )
+        places = np.flatnonzero(are_none(number, numbers))[:1].tolist()
+        wrong = [(_place(trials.lengths, place)[0], number[place]) for place in places]
+    if wrong:
+        raise InvalidInputError(
+            f"actions are {in_words(numbers)}; trial {wrong[0][0]} has {wrong[0][1]}: name all of "
+            "them with action_space= when the first trials are added"
+        )
+    found: IntArray = number.astype(np.int64) - numbers[1]
+    return found
 
 
 def _are_numbers(actions: NDArray[Any]) -> bool:
@@ -265,9 +263,10 @@ def check_actions(
     if not _are_numbers(actions):
         raise InvalidInputError(f"actions of a table are integers; got {trials.actions[0][:3]!r}")
     state = encoding.encode_table(np.concatenate([seen[:-1] for seen in trials.observations]))
-    number = actions - first
-    possible = (number % 1 == 0) & (number >= 0) & (number < A)
-    number = np.where(possible, number, 0).astype(np.int64)
+    if not encoding.is_counted:  # a choice is one-hot
+        state = state.argmax(axis=1)
+    possible = ~are_none(actions, (A, first))
+    number = np.where(possible, actions - first, 0).astype(np.int64)
     possible &= probabilities[state, number] > 0.0
     if not possible.all():
         raise _never(trials, int(np.argmin(possible)))
