@@ -111,7 +111,7 @@ class ActionValues:
     def __init__(self, chain: PolicyChain, main: int, gain: float | None = None) -> None:
         self._chain, self._main, self._given = chain, main, gain
         self._until = SumsUntil(chain.matrix, main)
-        self._share = 1.0 - self._until.open_share
+        self._open_share = self._until.open_share
         row, others = chain.matrix[[main]].toarray()[0], self._until.states
         total = row[others].sum() + row[main]
         if gain is None and total <= 0.0:
@@ -142,7 +142,7 @@ class ActionValues:
     @cached_property
     def values(self) -> FloatArray:
         """State values (S,), NaN where they are not determined."""
-        found = np.where(self._until.open_share > _OPEN, np.nan, self._v)
+        found = np.where(self._open_share > _OPEN, np.nan, self._v)
         found[self._main] = 0.0
         return found
 
@@ -154,7 +154,8 @@ class ActionValues:
     @cached_property
     def action_values(self) -> FloatArray:
         """Action values (S, A), NaN where the action was never taken or q is not determined."""
-        return one_step_ahead(self._chain.counts, self._chain.P, self._v, self._share, self.gain)
+        counts, P, share = self._chain.counts, self._chain.P, 1.0 - self._open_share
+        return one_step_ahead(counts, P, self._v, share, self.gain)
 
     @cached_property
     def standard_errors(self) -> FloatArray:
@@ -175,7 +176,7 @@ class ActionValues:
 
         better = better_actions(self.action_values, actions, n_errors, error, self.rounding)
         seen = self._chain.n_samples > 0
-        share = np.where(seen, (self._chain.P @ self._share).reshape(seen.shape), 0.0)
+        share = np.where(seen, (self._chain.P @ (1.0 - self._open_share)).reshape(seen.shape), 0.0)
         leads = (actions != UNKNOWN) & np.isnan(self.values) & seen[every, taken]
         leads &= share.max(axis=1) > share[every, taken] + _ROUNDING
         better[leads] = np.argmax(share[leads], axis=1)
@@ -188,7 +189,7 @@ class ActionValues:
         hundred states they are a mean over random directions of the noise.
         """
         P, (S, A) = self._chain.P, self._chain.policy.shape
-        told = P @ (self._until.open_share < 1.0).astype(np.float64)
+        told = P @ (self._open_share < 1.0).astype(np.float64)
         told[told == 0.0] = 1.0
         every, own = np.arange(S), np.nan_to_num(self.standard_errors)
         noise = np.sqrt((self._chain.policy**2 * own**2).sum(axis=1))

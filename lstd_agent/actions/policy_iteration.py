@@ -273,16 +273,13 @@ class PolicyIteration:
             raise NotFittedError(f"there is no {what} yet: call run first")
 
     def action_values(self, observations: Any) -> FloatArray:
-        """Return action values of the current policy, relative to one state's value.
+        """Return action values of the current policy, shape (m, A) or (A,).
+
+        They are relative to one state's value; NaN if not determined.
 
         Parameters
         ----------
         observations : one observation, or a batch of m
-
-        Returns
-        -------
-        ndarray, shape (m, A) or (A,)
-            NaN if not determined.
         """
         self._check_run("action value")
         states, shape = self._improver.encoding.encode_any(observations)

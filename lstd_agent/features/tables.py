@@ -65,15 +65,11 @@ class OneHot:
     """
 
     def table(self, n_states: int) -> Rows:
-        """Return the identity matrix.
+        """Return the identity matrix, sparse (CSR).
 
         Parameters
         ----------
         n_states : int
-
-        Returns
-        -------
-        csr_array, shape (n_states, n_states)
         """
         return sparse.eye_array(n_states, format="csr")
 
@@ -104,15 +100,11 @@ class GaussianFeatures:
         check_integer("seed", self.seed, 0)
 
     def table(self, n_states: int) -> FloatArray:
-        """Draw the features.
+        """Return drawn features, shape (n_states, d).
 
         Parameters
         ----------
         n_states : int
-
-        Returns
-        -------
-        ndarray, shape (n_states, d)
         """
         rng = np.random.default_rng(self.seed)
         return np.arange(n_states)[:, None] + rng.standard_normal((n_states, self.d))

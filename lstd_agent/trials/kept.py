@@ -89,10 +89,6 @@ class KeptTrials:
         rewards, lengths, actions, explored, durations : array_like
             As the attributes.
 
-        Returns
-        -------
-        KeptTrials
-
         Raises
         ------
         InvalidInputError
@@ -156,15 +152,11 @@ class KeptTrials:
         return together([self, other])
 
     def part(self, name: str) -> NDArray[Any]:
-        """Return an array by its name, with default values if it is None.
+        """Return an array by its name, of shape (m, ...), with default values if it is None.
 
         Parameters
         ----------
         name : str
-
-        Returns
-        -------
-        ndarray
         """
         held: NDArray[Any] | None = getattr(self, name)
         if held is not None:
@@ -179,10 +171,6 @@ class KeptTrials:
         Parameters
         ----------
         index : slice or ndarray of int
-
-        Returns
-        -------
-        KeptTrials
         """
         parts = {name: part[index] for name, part in vars(self).items() if part is not None}
         return KeptTrials(**parts)
@@ -202,15 +190,12 @@ class KeptTrials:
         return full if self.lengths is None else self.lengths
 
     def states(self, n: int | None = None) -> NDArray[Any]:
-        """Return the states of the first n trials, or of all; infinite after they were cut short.
+        """Return states, shape (n, t_max + 1, k); infinite after a trial was cut short.
 
         Parameters
         ----------
         n : int, optional
-
-        Returns
-        -------
-        ndarray, shape (n, t_max + 1, k)
+            Of the first n trials; by default of all.
         """
         states = self.observations[:n, :-1]
         if self.lengths is not None:

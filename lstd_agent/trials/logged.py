@@ -110,10 +110,6 @@ class LoggedTrials:
             Whether each trial ended with its last transition; by default none did.
         observation_space, action_space : Space, optional
 
-        Returns
-        -------
-        LoggedTrials
-
         Raises
         ------
         InvalidInputError
@@ -212,10 +208,6 @@ class LoggedTrials:
             Leave out the reward and action of the last row, for want of a next observation.
         observation_space, action_space : Space, optional
 
-        Returns
-        -------
-        LoggedTrials
-
         Raises
         ------
         InvalidInputError
@@ -244,10 +236,6 @@ class LoggedTrials:
         ----------
         dataset : minari.MinariDataset
             An episode that was truncated is a trial cut short.
-
-        Returns
-        -------
-        LoggedTrials
 
         Raises
         ------

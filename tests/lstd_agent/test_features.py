@@ -122,7 +122,10 @@ def test_standardized_features_use_standardized_observations() -> None:
         (lambda: RadialBasis([["a"]], 1.0), "centers must be numbers"),
         (lambda: RadialBasis([[np.nan]], 1.0), "centers must be finite"),
         (lambda: RadialBasis.kmeans(np.zeros((9, 2)), 3), "different samples as centers, 3; got 1"),
-        (lambda: RadialBasis.kmeans(np.zeros((9, 2)), 1), "at least 2 centers; got n=1"),
+        (
+            lambda: RadialBasis.kmeans(np.zeros((9, 2)), 1),
+            "number of centers n must be at least 2; got 1",
+        ),
         (lambda: Polynomial(1.5), "degree of a Polynomial must be an integer; got 1.5"),  # type: ignore[arg-type]
         (lambda: Polynomial(1, "a"), "scale of a Polynomial must be numbers; got 'a'"),  # type: ignore[arg-type]
         (lambda: FourierBasis(0, 1, -1), "order must be at least 0; got -1"),
