@@ -118,6 +118,10 @@ class Improver:
         self.encoding, self.n_errors = encoding, n_errors
         self.n_actions, self.first_action = actions
 
+    def reduced(self, trials: KeptTrials) -> Any:
+        """Return the kept part of trials; of vectors, all."""
+        return trials
+
     def restore(self, samples: Any, tried: Sequence[IntArray]) -> None:
         """Take the samples of a saved search, and check the policies that it tried."""
         if type(samples) is not type(self.samples):
@@ -248,8 +252,8 @@ class CountedImprover(Improver):
 
     def unknown(self) -> Callable[[Any], BoolArray] | None:
         """Return None if the policy has an action everywhere."""
-        some = (self.actions[: self.encoding.n] == UNKNOWN).any()
-        return super().unknown() if some else None
+        is_known = (self.actions[: self.encoding.n] != UNKNOWN).all()
+        return None if is_known else super().unknown()
 
 
 class VectorImprover(Improver):
@@ -268,10 +272,6 @@ class VectorImprover(Improver):
         self._gain = 0.0, 0.0  # with its standard error
         # Actions in all next states of each portion of trials, and by how many fits.
         self._following: list[tuple[IntArray, int]] = []
-
-    def reduced(self, trials: KeptTrials) -> KeptTrials:
-        """Return the trials, which are kept whole."""
-        return trials
 
     def add(self, rounds: Sequence[KeptTrials], figures: dict[str, float]) -> None:
         """Add trials of the policy, and their mean rewards."""

@@ -55,12 +55,6 @@ _MAKERS: Makers = {**MAKERS, **{kind: kind for kind in _KINDS}}
 # A policy is worse than another if its trials earn less by this many standard errors.
 _WORSE = 3.0
 
-_SHOWN = {
-    "gain": "gain",
-    "start_value": "start value (in units of reward)",
-    "n_changes": "changed actions",
-}
-
 # A vector environment made here runs at least this many trials at a time, since few copies are
 # slow, and in at most this many shards.
 _FEWEST_COPIES, _SHARDS = 1000, 20
@@ -169,15 +163,14 @@ class PolicyIteration:
         has_features = features is not None or pair_features is not None
         if encoding.is_counted and has_features:
             raise InvalidInputError(
-                "observations that are counted have values of their own and need no features: "
-                "leave them out, or give observations='vectors'"
+                "counted observations need no features: leave them out, or give "
+                "observations='vectors'"
             )
         if not encoding.is_counted and policy is not None:
             raise InvalidInputError("policy= is an array of actions of Discrete observations")
         if not (encoding.is_counted or has_features):
             raise InvalidInputError(
-                f"observations of {space} cannot be counted: give features= of them, such as "
-                "RadialBasis.grid(low, high, n)"
+                f"observations of {space} cannot be counted: give features= of them"
             )
         if not encoding.is_counted:
             return VectorImprover(encoding, actions, self.n_errors, pair_features)
@@ -328,9 +321,10 @@ class PolicyIteration:
         figure = new_figure(WIDTH, 7.5)
         axes: Any = figure.subplots(3, 1, sharex=True)
         n_steps = [each.n_steps for each in self.iterations]
-        for axis, (name, label) in zip(axes, _SHOWN.items(), strict=True):
-            shown = [getattr(each, name) for each in self.iterations]
-            axis.plot(n_steps, shown, "o-", color=COLORS[0], label="by samples")
+        shown = [(each.gain, each.start_value, each.n_changes) for each in self.iterations]
+        labels = "gain", "start value (in units of reward)", "changed actions"
+        for axis, values, label in zip(axes, zip(*shown, strict=True), labels, strict=True):
+            axis.plot(n_steps, values, "o-", color=COLORS[0], label="by samples")
             axis.set_ylabel(label)
         for axis, value in zip(axes, optimum or (), strict=False):
             axis.axhline(value, color=COLORS[-1], linestyle=DASHES[1], label="optimum")
@@ -393,8 +387,7 @@ class PolicyIteration:
             explore = saved.explore
         if explore is function:
             raise InvalidInputError(
-                f"the search in {path} explores by a function, which a file does not hold: pass "
-                "it as load(path, env, explore=...)"
+                f"the search in {path} explores by a function: give it to load(..., explore=...)"
             )
         with refusing(path):
             check_explore(explore, check_integer("t_max", saved.options["t_max"], 1))

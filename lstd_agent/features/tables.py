@@ -144,8 +144,7 @@ class Standardized:
     def __post_init__(self) -> None:
         if is_table(self.features) or isinstance(self.features, TableBuilder | type):
             raise InvalidInputError(
-                "only functions and transformers of observations can be standardized; got "
-                f"{self.features!r}"
+                f"only functions and transformers can be standardized; got {self.features!r}"
             )
         if (self.mean is None) != (self.deviation is None):
             raise InvalidInputError("give both mean and deviation, or none of them")
@@ -190,8 +189,7 @@ class Standardized:
         """Return the features (n, d) of observations (n, k)."""
         if self.mean is None or self.deviation is None:
             raise NotFittedError(
-                "mean and deviation are not known yet: collect trials first, or use "
-                "measured(samples)"
+                "mean and deviation are not known: collect trials first, or use measured(samples)"
             )
         mean = np.asarray(self.mean, dtype=np.float64)
         x = (as_vectors(observations, mean.size) - mean) / np.asarray(self.deviation)
@@ -207,8 +205,7 @@ def feature_table(features: Features, observations: NDArray[np.generic]) -> Rows
     table: Any = features
     if isinstance(features, str | type):
         raise InvalidInputError(
-            "features are an array, a function, a transformer or a builder such as OneHot(); got "
-            f"{features!r}"
+            f"features are an array, a function, a transformer or a builder; got {features!r}"
         )
     if isinstance(features, TableBuilder):
         table = features.table(n_states)
@@ -246,9 +243,8 @@ class _Checked:
         self._d = self._d or rows.shape[1]
         if rows.shape[1] != self._d:
             raise InvalidInputError(
-                f"a function of observations returned {self._d} features before, and "
-                f"{rows.shape[1]} of {len(observations)} observations: the number of features "
-                "must not change"
+                "the number of features must not change: a function returned "
+                f"{self._d} features before, and {rows.shape[1]} of {len(rows)} observations"
             )
         return rows
 

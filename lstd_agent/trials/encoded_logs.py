@@ -58,24 +58,23 @@ def as_logged(
     action_space: gym.Space[Any] | None,
 ) -> LoggedTrials:
     """Return the arguments of `SeminormLSTDAgent.add_trials` as logged trials."""
+    parts = {"actions": actions, "terminated": terminated, "durations": durations}
     whole = observations
     if hasattr(observations, "iterate_episodes"):
         whole = LoggedTrials.from_minari(observations)
     if isinstance(whole, LoggedTrials):
-        names = "rewards", "actions", "terminated", "durations"
-        for name, part in zip(names, (rewards, actions, terminated, durations), strict=True):
+        for name, part in {"rewards": rewards, **parts}.items():
             if part is not None:
                 raise InvalidInputError(f"the trials hold their {name}: leave {name}= out")
         return whole if action_space is None else replace(whole, action_space=action_space)
     if hasattr(observations, "columns"):
         raise InvalidInputError(
-            "a table's columns have names of their own: LoggedTrials.from_frame(frame, trial=..., "
-            "observation=..., reward=...) makes trials of them"
+            "make trials of a table: LoggedTrials.from_frame(frame, trial=..., observation=..., "
+            "reward=...)"
         )
     if rewards is None:
         raise InvalidInputError("rewards are missing: give those of each trial")
-    how = {"terminated": terminated, "durations": durations, "action_space": action_space}
-    return LoggedTrials.of(observations, rewards, actions, **how)
+    return LoggedTrials.of(observations, rewards, action_space=action_space, **parts)
 
 
 def encoded_trials(
@@ -96,23 +95,20 @@ def encoded_trials(
         if longest > t_max:
             raise InvalidInputError(
                 f"trial {int(np.argmax(trials.lengths))} goes on to timestep {longest}, and the "
-                f"trials so far have t_max = {t_max}: leave out what comes after with "
-                f"t_max={t_max}, or forget the others with reset()"
+                f"trials so far have t_max = {t_max}: cut it with t_max={t_max}, or reset()"
             )
     T = check_integer("t_max", t_max, 0) + 1
     if longest < T - 1 and known is None:
         raise InvalidInputError(
-            f"no trial has timestep {t_max}: the longest goes to {longest}, so give a t_max of at "
-            "most that"
+            f"no trial has timestep {t_max}: give a t_max of at most {longest}, the longest one's"
         )
     ended = trials.terminated & (trials.lengths <= T)
     if ended.any() and not encoding.ends:
         i = int(np.argmax(ended))
         raise TerminationError(
             f"trial {i} terminated at timestep {trials.lengths[i] - 1}: the evaluator is for "
-            "continuing tasks, which never terminate. Take the end for an absorbing state "
-            'without reward with on_termination="absorb", or, where the trial only was cut '
-            "short, do not call it terminated"
+            "continuing tasks, which never terminate. Take the end for an absorbing state without "
+            'reward by on_termination="absorb". A trial that was cut short did not terminate'
         )
     flat = _encoded(encoding, trials)
     encoding.check_features(flat[: trials.lengths[0] + 1])
@@ -133,14 +129,15 @@ def _encoded(encoding: Encoding, trials: LoggedTrials) -> States:
     except (InvalidInputError, TypeError, ValueError, LookupError):
         parts = [_of_trial(encoding, i, seen) for i, seen in enumerate(trials.observations)]
         states = np.concatenate(parts)
-    if encoding.box is not None:
-        outside = ((states < encoding.box.low) | (states > encoding.box.high)).any(axis=1)
+    box = None if encoding.is_counted else spaces.flatten_space(encoding.space)
+    if isinstance(box, spaces.Box):
+        outside = ((states < box.low) | (states > box.high)).any(axis=1)
         if outside.any():
             place = int(np.argmax(outside))
             i, t = _place(trials.lengths + 1, place)
             raise InvalidInputError(
-                f"observation {t} of trial {i} is {states[place]}, which {encoding.space} does "
-                "not hold: name its space"
+                f"observation {t} of trial {i} is {states[place]}, outside {encoding.space}: name "
+                "its space"
             )
     return states
 
@@ -247,9 +244,8 @@ def check_actions(
     """
     if trials.actions is None:
         raise InvalidInputError(
-            "actions show whether trials are of a policy, and the log has none: give "
-            "actions, or leave policy= out, which means that the trials are of the policy that "
-            "is evaluated"
+            "actions show whether trials are of a policy, and the log has none: give actions, or "
+            "leave policy= out if the trials are of the policy that is evaluated"
         )
     action_space = _action_space(trials, policy)
     actor = make_actor(policy, encoding.space, action_space, batched)
@@ -283,8 +279,8 @@ def check_actions(
         worst = int(np.argmax(terms - (k - 1)))
         raise InvalidInputError(
             f"the log's actions are not drawn by the policy: in state {seen[worst]} they are "
-            f"{observed[worst].tolist()}, by {pi[worst].tolist()}. Are they of another policy? "
-            "Without policy= they are not checked"
+            f"{observed[worst].tolist()}, by {pi[worst].tolist()}. Without policy= they are not "
+            "checked"
         )
 
 

@@ -138,15 +138,13 @@ class CountedEncoding(_Shared):
     """
 
     is_counted = True
-    box = None  # states are numbers
 
     def __init__(self, space: Space[Any], features: Features, ends: bool) -> None:
         super().__init__(space, features, ends)
         numbering = Numbering.of(space)
         if numbering is None:
             raise InvalidInputError(
-                f"observations of {space} cannot be counted, since there are too many: give "
-                "observations='vectors'"
+                f"there are too many observations of {space} to count: give observations='vectors'"
             )
         self.numbering, self.n, self.terminal = numbering, numbering.n, numbering.n
         self.is_discrete = isinstance(space, spaces.Discrete)
@@ -334,19 +332,11 @@ class VectorEncoding(_Shared):
         place = np.where(ended, living.shape[0], np.cumsum(~ended) - 1)
         return pad_rows(living, 1)[place]
 
-    @property
-    def box(self) -> spaces.Box | None:
-        """The bounds of vectors, where the space has them."""
-        flat = spaces.flatten_space(self.space)
-        return flat if isinstance(flat, spaces.Box) else None
-
     def _states_of(self, vectors: NDArray[Any]) -> NDArray[Any]:
         """Return vectors (n, k), checked."""
-        if vectors.shape[1] != self.n_components:
-            raise InvalidInputError(
-                f"observations of {self.space} have {self.n_components} components; got "
-                f"{vectors.shape[1]}"
-            )
+        k, n = self.n_components, vectors.shape[1]
+        if n != k:
+            raise InvalidInputError(f"observations of {self.space} have {k} components; got {n}")
         if vectors.dtype.kind not in "fiu":
             raise InvalidInputError(f"observations must be real numbers; got {vectors[0]!r}")
         if vectors.dtype.kind == "f" and not np.isfinite(vectors).all():

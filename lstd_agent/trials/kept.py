@@ -97,8 +97,8 @@ class KeptTrials:
         states, paid = plain_array(observations, "observations"), real_array(rewards, "rewards")
         if states.ndim < 2 or paid.ndim != 2 or not paid.size:
             raise InvalidInputError(
-                "logged trials are observations (m, t_max + 2, ...) and rewards (m, t_max + 1); "
-                f"got shapes {states.shape} and {paid.shape}"
+                "trials are observations (m, t_max + 2, ...) and rewards (m, t_max + 1); got "
+                f"shapes {states.shape} and {paid.shape}"
             )
         m, n = paid.shape
         if states.shape[:2] != (m, n + 1):
@@ -322,9 +322,8 @@ def _allocated(shape: tuple[int, ...], dtype: Any, in_file: bool) -> NDArray[Any
                 os.posix_fallocate(file.fileno(), 0, n_bytes)
         except OSError as error:
             raise InvalidInputError(
-                f"trials beyond max_bytes are held in temporary files, and {tempfile.gettempdir()} "
-                f"has no room for {in_words(n_bytes)} ({error.strerror}): collect fewer or "
-                "shorter trials, raise max_bytes, or name another folder by TMPDIR"
+                f"trials beyond max_bytes go to files, and {tempfile.gettempdir()} has no room for "
+                f"{in_words(n_bytes)} ({error.strerror}): raise max_bytes, or set TMPDIR"
             ) from error
         # A plain array: the map is closed with the last array that views it.
         return np.asarray(np.memmap(file, dtype, "r+", shape=shape))

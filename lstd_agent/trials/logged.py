@@ -129,8 +129,7 @@ class LoggedTrials:
         ended = plain_array([False] * m if terminated is None else terminated, "terminated")
         if ended.shape != (m,) or ended.dtype != bool:
             raise InvalidInputError(
-                f"terminated holds a bool for each of {m} trials, whether it ended with its last "
-                f"transition; got {terminated!r}"
+                f"terminated is a bool for each of {m} trials, whether it ended; got {terminated!r}"
             )
         for i, batch in enumerate(observed):
             where = f"at timestep {{0}} of trial {i}"
@@ -140,8 +139,7 @@ class LoggedTrials:
                 each = np.empty(())
             if each.ndim != 1 or not each.size:
                 raise InvalidInputError(
-                    f"the rewards of trial {i} are one number a timestep, at least one; got "
-                    f"{paid[i]!r}"
+                    f"rewards of trial {i} are one number a timestep, at least one; got {paid[i]!r}"
                 )
             check_rewards(each, where)
             paid[i], n = each, len(each)
@@ -155,8 +153,8 @@ class LoggedTrials:
                 taken[i] = plain_array(taken[i], "the actions of a trial")
                 if taken[i].shape[:1] != (n,):
                     raise InvalidInputError(
-                        f"trial {i} has {n} rewards and actions of shape {taken[i].shape}: there "
-                        "is one action for each reward"
+                        f"actions of trial {i} have shape {taken[i].shape}; there are {n} rewards: "
+                        "give one action for each reward"
                     )
             if times is not None:
                 times[i] = checked_durations(times[i], each.shape, where)
@@ -242,19 +240,17 @@ class LoggedTrials:
         InvalidInputError
             If an episode has no transition, or goes on after its end.
         """
-        parts: dict[str, list[Any]] = {"observations": [], "rewards": [], "actions": []}
+        parts: dict[str, Any] = {"observations": [], "rewards": [], "actions": []}
         terminated = []
         for episode in dataset.iterate_episodes():
             if "duration" in (getattr(episode, "infos", None) or {}):
                 raise InvalidInputError(
-                    "the episodes have durations in their infos, whose place differs between "
-                    "datasets: give them to LoggedTrials.of(..., durations=)"
+                    "the episodes have durations in infos: give LoggedTrials.of(..., durations=)"
                 )
             ended = np.asarray(episode.terminations, dtype=bool)
             if ended[:-1].any():
                 raise InvalidInputError(
-                    f"episode {episode.id} terminates at timestep {int(np.argmax(ended))} and "
-                    "goes on: give each episode of the dataset one end"
+                    f"episode {episode.id} terminates at timestep {np.argmax(ended)} and goes on"
                 )
             terminated.append(ended[-1:].any())
             for name, part in parts.items():
@@ -285,8 +281,7 @@ def _column(frame: Any, name: Any, role: str) -> NDArray[Any]:
         names = list(frame.dtype.names)
     else:
         raise InvalidInputError(
-            "a table is a DataFrame, a structured array or a dictionary of columns; got "
-            f"{type(frame).__name__}"
+            f"a table is a DataFrame, a structured array or a dict; got {type(frame).__name__}"
         )
     if name not in names:
         raise InvalidInputError(f"{role}={name!r} is no column; there are {names}")
@@ -360,8 +355,7 @@ def _check_rows(
         timestep = columns["timestep"]
         if timestep.dtype.kind not in "iuf":
             raise InvalidInputError(
-                f"timesteps are integers; got {timestep[0]}: count the steps of each trial, for "
-                "example the minutes since it began"
+                f"timesteps are integers; got {timestep[0]}: count the steps of each trial"
             )
         expected = t + timestep.min()
         refuse(
@@ -406,16 +400,16 @@ def _check_rows(
         )
 
 
-def _times(columns: Mapping[str, NDArray[Any]], whole: IntArray) -> NDArray[Any] | None:
+def _times(columns: Mapping[str, NDArray[Any]], whole: IntArray) -> Any:
     """Return the duration of each row's step; ``whole`` last rows of trials are transitions too."""
     if "duration" in columns and "time" in columns:
         raise InvalidInputError("duration= and time= both give durations: leave one of them out")
-    times = columns.get("duration")
+    times: Any = columns.get("duration")
     if "time" in columns:
         if len(whole):
             raise InvalidInputError(
                 f"no row follows the last one of trial {columns['trial'][whole[0]]!s}, so time= "
-                "does not give its duration: name a column of durations (duration=) instead"
+                "does not give its duration: give duration= instead"
             )
         if columns["time"].dtype.kind not in "fiubM":
             raise InvalidInputError(

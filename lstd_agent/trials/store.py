@@ -113,28 +113,20 @@ class TrialStore:
     @property
     def counts(self) -> TransitionCounts:
         """The counts of all trials; see `SeminormLSTDAgent.counts`."""
-        batches = self._some_batches()
-        if batches.are_kept:
-            raise InvalidInputError(
-                "vector observations are not counted: trials are in kept_trials, and merge() adds "
-                "another agent's"
-            )
-        return reduce(add, batches.sums)
+        return reduce(add, self._some_batches(are_kept=False).sums)
 
     @property
     def kept_trials(self) -> KeptTrials:
         """All kept trials; see `SeminormLSTDAgent.kept_trials`."""
-        batches = self._some_batches()
-        if not batches.are_kept:
-            raise InvalidInputError(
-                "no trials are kept: counted observations have counts, and a sample of trials"
-            )
-        return batches.kept
+        return self._some_batches(are_kept=True).kept
 
-    def _some_batches(self) -> Batches:
+    def _some_batches(self, are_kept: bool) -> Batches:
         batches = self.batches
         if not batches.n_trials:
             raise NotFittedError("there are no trials yet: call collect or observe first")
+        if batches.are_kept != are_kept:
+            which = ("counted", "counts") if are_kept else ("kept", "kept_trials")
+            raise InvalidInputError("trials of these observations are {}: see {}".format(*which))
         return batches
 
     def collect(self, env: AnyEnv | EnvSource, policy: Policy, request: Request) -> None:
@@ -202,8 +194,7 @@ class TrialStore:
         for name in ("n_states", "n_trials", "transition_counts", "reward_sums"):
             if not hasattr(data, name):
                 raise InvalidInputError(
-                    "add() takes TransitionCounts, KeptTrials or another agent; got "
-                    f"{data!r}, which has no {name}"
+                    f"add() takes counts, KeptTrials or an agent; {data!r} has no {name}"
                 )
         counts = TransitionCounts.of(data)
         with self._lock:
@@ -235,7 +226,6 @@ class TrialStore:
         self, encoding: Encoding, trials: KeptTrials, actions: ActionNumbers | None
     ) -> None:
         """Add encoded trials."""
-        self._batches.check_t_max(trials.t_max)
         recording = Recording(encoding, self.n_batches, actions[0] if actions else 0)
         how = self._batches.n_trials, self.n_stored_trials
         self._batches.add(recording.portion_of(trials, *how))
@@ -286,8 +276,7 @@ class TrialStore:
                 )
             if encoding.is_counted != other.encoding.is_counted:
                 raise InvalidInputError(
-                    "one of the agents counts its observations and the other does not: give both "
-                    "the same observations="
+                    "one of the agents counts its observations: give both the same observations="
                 )
             if not (callable(self.policy) or callable(other.policy)) and other.policy is not None:
                 self._check_policy(other.policy, False)

@@ -398,7 +398,7 @@ def put(i: Any, value: Any) -> Any:
     ("frame", "names", "message"),
     [
         (changed(), {"reward": "paid"}, r"reward='paid' is no column; there are \['episode'"),
-        ([(0, 0.0)], {}, "a table is a DataFrame, a structured array .* got list"),
+        ([(0, 0.0)], {}, "a table is a DataFrame, a structured array or a dict; got list"),
         (
             {**changed(), "reward": changed()["reward"].astype(str)},
             {},
