@@ -72,26 +72,22 @@ class PairFeatureRows:
 
     def __call__(self, states: States) -> FloatArray:
         """Return features (n, A, D) of encoded observations (n, k)."""
-        A, living = self.n_actions, ~ended(states)
-        if self.given is None:
-            f = self.encoding.features(states)
-            f = np.column_stack((f, np.ones(len(f))))
-            rows: FloatArray = np.einsum("ab,nd->nabd", np.eye(A), f).reshape(len(f), A, -1)
+        n, A, over, given = len(states), self.n_actions, ended(states), self.given
+        if given is None:
+            f = np.column_stack((self.encoding.features(states), np.ones(n)))
+            rows: FloatArray = np.einsum("ab,nd->nabd", np.eye(A), f).reshape(n, A, -1)
         else:
-            finite = np.where(living[:, None], states, 0.0)
-            rows = np.stack([self._of_action(finite, a) for a in range(A)], axis=1)
-        rows[~living] = 0.0
-        return rows
-
-    def _of_action(self, states: FloatArray, action: int) -> FloatArray:
-        given: Any = self.given
-        # Copies: a function may compute in place, and return the same array for each action.
-        rows = np.array(given(states.copy(), np.full(len(states), action)), np.float64)
-        if rows.ndim != 2 or len(rows) != len(states) or not np.isfinite(rows).all():
-            raise InvalidInputError(
-                f"pair_features of {len(states)} observations and actions must be {len(states)} "
-                f"rows of finite numbers; got shape {rows.shape}"
-            )
+            # Copies: a function may compute in place, and return the same array for each action.
+            finite = np.where(over[:, None], 0.0, states)
+            parts = [np.array(given(finite.copy(), np.full(n, a)), np.float64) for a in range(A)]
+            for part in parts:
+                if part.ndim != 2 or len(part) != n or not np.isfinite(part).all():
+                    raise InvalidInputError(
+                        f"pair_features of {n} observations and actions must be {n} rows of finite "
+                        f"numbers; got shape {part.shape}"
+                    )
+            rows = np.stack(parts, axis=1)
+        rows[over] = 0.0
         return rows
 
 

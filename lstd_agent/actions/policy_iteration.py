@@ -383,16 +383,13 @@ class PolicyIteration:
             If the file is not a search's, is damaged, or is one of other observations.
         """
         saved = read(path, SavedSearch, "policy iteration", _MAKERS)
-        if explore is None:
-            explore = saved.explore
+        explore = saved.explore if explore is None else explore
         if explore is function:
             raise InvalidInputError(
                 f"the search in {path} explores by a function: give it to load(..., explore=...)"
             )
-        with refusing(path):
-            check_explore(explore, check_integer("t_max", saved.options["t_max"], 1))
-            if set(saved.options) != set(_OPTIONS):
-                raise InvalidInputError(f"its options are {', '.join(map(str, saved.options))}")
+        if set(saved.options) != set(_OPTIONS):
+            raise InvalidInputError(f"{path} is damaged: its options are {list(saved.options)}")
         search = cls(
             env, explore=explore, features=features, pair_features=pair_features, **saved.options
         )

@@ -52,10 +52,6 @@ class _Shared:
         self.space, self.ends = space, ends
         self.given: Any = features
 
-    def with_features(self, features: Features) -> Any:
-        """Return the same encoding with other features."""
-        return type(self)(self.space, features, self.ends)
-
     def without_features(self) -> Any:
         """Return a copy that only encodes, as workers do: features may be large, or functions."""
         slim = copy.copy(self)

@@ -290,10 +290,10 @@ class TrialStore:
         """Use other features; see `SeminormLSTDAgent.use_features`."""
         with self._lock:
             self._add_waiting()
-            if self.encoding is not None:
+            if (known := self.encoding) is not None:
                 if self.loop.under_way:
                     raise InvalidInputError("a trial is under way: end or drop it first")
-                self.encoding = self.encoding.with_features(features)
+                self.encoding = make_encoding(known.space, features, known.ends, self.observations)
                 self.loop.begin(self.encoding, self.loop.t_max)
             self.features = features
 
