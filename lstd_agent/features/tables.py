@@ -201,19 +201,18 @@ def feature_table(features: Features, observations: NDArray[np.generic]) -> Rows
 
     Raises `InvalidInputError` if they have another shape or a number is not finite.
     """
-    n_states = len(observations)
     table: Any = features
     if isinstance(features, str | type):
         raise InvalidInputError(
             f"features are an array, a function, a transformer or a builder; got {features!r}"
         )
     if isinstance(features, TableBuilder):
-        table = features.table(n_states)
+        table = features.table(len(observations))
     elif isinstance(features, Transformer):
-        table = features.transform(observations.reshape(n_states, -1))
+        table = features.transform(observations.reshape(len(observations), -1))
     elif callable(features):
         table = features(observations)
-    return as_rows(table, n_states)
+    return as_rows(table, len(observations))
 
 
 def vector_features(features: Features) -> Callable[[FloatArray], Rows]:

@@ -342,62 +342,46 @@ def _check_rows(
     number = np.searchsorted(start, rows, side="right") - 1
     t, is_last = rows - start[number], np.append(np.diff(number) > 0, True)
     is_missing, is_open = np.isnan(reward), is_last & (t == n[number])
-
-    def refuse(wrong: BoolArray, message: str, **numbers: NDArray[Any]) -> None:
-        """Raise if a row is wrong; the message formats the numbers of the first one."""
-        if wrong.any():
-            row = int(np.argmax(wrong))
-            told = {name: each[row] for name, each in {**numbers, "t": t, "reward": reward}.items()}
-            label = np.asarray(columns["trial"][row]).item()
-            raise InvalidInputError(message.format(trial=f"trial {label!r}", **told))
-
-    if "timestep" in columns:
-        timestep = columns["timestep"]
-        if timestep.dtype.kind not in "iuf":
-            raise InvalidInputError(
-                f"timesteps are integers; got {timestep[0]}: count the steps of each trial"
-            )
-        expected = t + timestep.min()
-        refuse(
-            timestep != expected,
-            "{trial} has timestep {found} where {expected} comes next: trials begin at the same "
-            "timestep and leave none out. Cut the trial before the gap, or leave it out",
-            found=timestep,
-            expected=expected,
-        )
-    refuse(
-        ends & ~is_last,
-        "{trial} terminates in its row {t} and goes on: give what follows an end another trial "
-        "number",
-    )
-    refuse(is_open & (t == 0), "{trial} has a single row, which shows no transition")
     is_paid = is_open & ~is_missing & (not drop_last)
-    if is_paid.any() and is_missing[start[number[np.argmax(is_paid)]]]:
-        refuse(
-            is_paid,
-            "the first reward of {trial} is missing and the last is not: rewards are paid on "
-            "entering a row's observation, and must be paid on leaving it. Shift them by one "
-            "within each trial",
+    timestep = columns.get("timestep", t)
+    if timestep.dtype.kind not in "iuf":
+        raise InvalidInputError(
+            f"timesteps are integers; got {timestep[0]}: count the steps of each trial"
         )
-    refuse(
-        is_paid,
-        "the last row of {trial} has the reward {reward}, and no observation follows it: name the "
-        "columns of next observations (next_observation=), or leave it out with drop_last=True",
-    )
-    refuse(
-        is_missing & ~is_open,
-        "rewards must be finite; got nan in row {t} of {trial}: fill the reward in, or cut the "
-        "trial before this row",
-    )
+    expected, ahead = t + timestep.min(), np.roll(columns["observation"], -1, axis=0)
+    following, unlike = columns.get("next_observation", ahead), np.zeros(len(t), dtype=bool)
     if "next_observation" in columns:
-        ahead, following = np.roll(columns["observation"], -1, axis=0), columns["next_observation"]
-        refuse(
-            (ahead != following).reshape(len(t), -1).any(axis=1) & ~is_last,
-            "row {t} of {trial} is followed by {following}, and the row after it is at {ahead}: "
-            "are rows missing, or is the column of trials wrong?",
-            following=following,
-            ahead=ahead,
-        )
+        unlike = (ahead != following).reshape(len(t), -1).any(axis=1) & ~is_last
+    told = {"t": t, "reward": reward, "timestep": timestep, "expected": expected}
+    told |= {"following": following, "ahead": ahead}
+    wrong = {
+        "{trial} has timestep {timestep} where {expected} comes next: trials begin at the same "
+        "timestep and leave none out. Cut the trial before the gap, or leave it out": (
+            timestep != expected
+        ),
+        "{trial} terminates in its row {t} and goes on: give what follows another trial number": (
+            ends & ~is_last
+        ),
+        "{trial} has a single row, which shows no transition": is_open & (t == 0),
+        "the first reward of {trial} is missing and the last is not: rewards are paid on entering "
+        "a row's observation, and must be paid on leaving it. Shift them by one": (
+            is_paid & is_missing[start[number]]
+        ),
+        "the last row of {trial} has the reward {reward}, and no observation follows it: name the "
+        "columns of next observations (next_observation=), or leave it out with drop_last=True": (
+            is_paid
+        ),
+        "rewards must be finite; got nan in row {t} of {trial}: fill the reward in, or cut the "
+        "trial before this row": is_missing & ~is_open,
+        "row {t} of {trial} is followed by {following}, and the row after it is at {ahead}: are "
+        "rows missing, or is the column of trials wrong?": unlike,
+    }
+    for message, those in wrong.items():
+        if those.any():
+            row = int(np.argmax(those))
+            label = np.asarray(columns["trial"][row]).item()
+            facts = {name: numbers[row] for name, numbers in told.items()}
+            raise InvalidInputError(message.format(trial=f"trial {label!r}", **facts))
 
 
 def _times(columns: Mapping[str, NDArray[Any]], whole: IntArray) -> Any:
