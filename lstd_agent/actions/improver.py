@@ -88,22 +88,6 @@ class Fits:
         return actions
 
 
-@dataclass(frozen=True, eq=False)
-class CountedSamples:
-    """The content of a `CountedImprover`'s file."""
-
-    counts: ActionCounts
-    starts: FloatArray
-    actions: IntArray
-
-
-@dataclass(frozen=True, eq=False)
-class VectorSamples:
-    """The content of a `VectorImprover`'s file: the trials of each iteration."""
-
-    rounds: tuple[tuple[KeptTrials, ...], ...]
-
-
 class Improver:
     """A policy, and the samples of this and earlier policies that improve it."""
 
@@ -122,11 +106,9 @@ class Improver:
         """Return the kept part of trials; of vectors, all."""
         return trials
 
-    def restore(self, samples: Any, tried: Sequence[IntArray]) -> None:
+    def restore(self, samples: tuple[Any, ...], tried: Sequence[IntArray]) -> None:
         """Take the samples of a saved search, and check the policies that it tried."""
-        if type(samples) is not type(self.samples):
-            raise InvalidInputError("its samples are not of such observations")
-        self._restore(samples)
+        self._restore(*samples)
         for each in (*tried, self.snapshot()):
             if each.dtype.kind != "i" or not self._is_snapshot(each):
                 raise InvalidInputError(f"{each} is no policy of such samples")
@@ -229,19 +211,19 @@ class CountedImprover(Improver):
         return self.actions.copy()
 
     @property
-    def samples(self) -> CountedSamples:
-        """The content of the improver's file."""
-        return CountedSamples(self.counts, self.starts, self.actions)
+    def samples(self) -> tuple[ActionCounts, FloatArray, IntArray]:
+        """What a file holds of the improver."""
+        return self.counts, self.starts, self.actions
 
-    def _restore(self, samples: CountedSamples) -> None:
-        S, counts, starts = len(self.actions), samples.counts, samples.starts
+    def _restore(self, counts: ActionCounts, starts: FloatArray, actions: IntArray) -> None:
+        S = len(self.actions)
         if (counts.n_states, counts.n_actions, counts.n_batches) != (S, self.n_actions, 1):
             raise InvalidInputError(
                 f"its counts are not of {S} states and {self.n_actions} actions"
             )
         if starts.shape != (S,) or not (np.isfinite(starts) & (starts >= 0.0)).all():
             raise InvalidInputError(f"its starts are not of {S} states")
-        self.counts, self.starts, self.actions = counts, starts, samples.actions
+        self.counts, self.starts, self.actions = counts, starts, actions
 
     def _is_snapshot(self, actions: IntArray) -> bool:
         is_whole = actions.shape == (self.encoding.n_states,)
@@ -370,12 +352,12 @@ class VectorImprover(Improver):
         return np.array(len(self.fits))
 
     @property
-    def samples(self) -> VectorSamples:
-        """Trials, from which all fits follow."""
-        return VectorSamples(tuple(self.rounds[: len(self.fits)]))
+    def samples(self) -> tuple[tuple[KeptTrials, ...], ...]:
+        """The trials of each iteration, from which all fits follow."""
+        return tuple(self.rounds[: len(self.fits)])
 
-    def _restore(self, samples: VectorSamples) -> None:
-        for rounds in samples.rounds:
+    def _restore(self, *samples: tuple[KeptTrials, ...]) -> None:
+        for rounds in samples:
             for kept in rounds:
                 self.encoding.encode_logged(kept.observations)
                 n = self.n_actions

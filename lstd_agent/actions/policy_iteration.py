@@ -20,14 +20,7 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import ArrayLike
 
 from lstd_agent.actions.advantages import Undecided
-from lstd_agent.actions.improver import (
-    CountedImprover,
-    CountedSamples,
-    Improver,
-    Judged,
-    VectorImprover,
-    VectorSamples,
-)
+from lstd_agent.actions.improver import CountedImprover, Improver, Judged, VectorImprover
 from lstd_agent.actions.record import Iteration, SavedSearch, earned, means_of
 from lstd_agent.arrays import FloatArray
 from lstd_agent.errors import InvalidInputError, NotFittedError, check_choice, check_integer
@@ -48,9 +41,8 @@ if TYPE_CHECKING:
 
 _OPTIONS = "t_max", "n_trials", "n_errors", "on_termination", "observations"
 
-# The types of its file, in addition to those of an agent's file.
-_KINDS = SavedSearch, Iteration, CountedSamples, VectorSamples
-_MAKERS: Makers = {**MAKERS, **{kind: kind for kind in _KINDS}}
+# The types of its file.
+_MAKERS: Makers = {**MAKERS, SavedSearch: SavedSearch, Iteration: Iteration}
 
 # A policy is worse than another if its trials earn less by this many standard errors.
 _WORSE = 3.0

@@ -204,7 +204,8 @@ def feature_table(features: Features, observations: NDArray[np.generic]) -> Rows
     table: Any = features
     if isinstance(features, str | type):
         raise InvalidInputError(
-            f"features are an array, a function, a transformer or a builder; got {features!r}"
+            "features are an array, a function, a transformer or a builder such as OneHot(); got "
+            f"{features!r}"
         )
     if isinstance(features, TableBuilder):
         table = features.table(len(observations))
