@@ -280,12 +280,9 @@ def check_rewards(rewards: FloatArray, where: str) -> None:
 
 def checked_durations(durations: ArrayLike, shape: tuple[int, ...], where: str) -> FloatArray:
     """Return durations as an array of a shape, checked; ``where`` formats the index of one."""
-    try:
-        times = real_array(durations, "durations")
-    except InvalidInputError:
-        times = np.empty((*shape, 0))
+    times = real_array(durations, "durations")
     if times.shape not in ((), shape):
-        raise InvalidInputError(f"durations are numbers of shape {shape}; got {durations!r}")
+        raise InvalidInputError(f"durations have the shape {shape}; got {durations!r}")
     times = np.broadcast_to(times, shape)
     fine = (times >= 0.0) & (times <= MAX_REWARD)
     if not fine.all():

@@ -133,10 +133,7 @@ class LoggedTrials:
             )
         for i, batch in enumerate(observed):
             where = f"at timestep {{0}} of trial {i}"
-            try:
-                each = real_array(paid[i], "rewards")
-            except InvalidInputError:
-                each = np.empty(())
+            each = real_array(paid[i], f"rewards of trial {i}")
             if each.ndim != 1 or not each.size:
                 raise InvalidInputError(
                     f"rewards of trial {i} are one number a timestep, at least one; got {paid[i]!r}"

@@ -314,10 +314,8 @@ class TrialStore:
             n_actions, first = (check_integer("actions", each, -(2**62)) for each in actions)
             actions = discrete_actions(spaces.Discrete(n_actions, start=first))
         if policy is not None:
-            numbers = actions
-            if numbers is None and policy.ndim == 1 and policy.size:
-                numbers = int(policy.max()) - int(policy.min()) + 1, int(policy.min())
-            n, first = numbers or (np.shape(policy)[-1], 0)
+            seen = (int(np.ptp(policy)) + 1, int(policy.min())) if policy.ndim == 1 else None
+            n, first = actions or seen or (policy.shape[-1], 0)
             make_actor(policy, encoding.space, spaces.Discrete(n, start=first), None)
             self._stated = StatedPolicy.of(policy)
         self.encoding, self.actions = encoding, actions

@@ -482,7 +482,7 @@ STATES, REWARDS, ACTIONS = simulated(5, 6)
         ((STATES, REWARDS), {"t_max": -1}, "t_max must be at least 0"),
         (([], []), {}, "there are no trials"),
         ((STATES, [[]] * 5), {}, "at least one; got"),
-        ((STATES, [["a"] * 7] * 5), {}, "rewards of trial 0 are one number a timestep"),
+        ((STATES, [["a"] * 7] * 5), {}, "rewards of trial 0 must be real numbers"),
         ((LoggedTrials.of(STATES, REWARDS), REWARDS), {}, "leave rewards= out"),
     ],
 )
