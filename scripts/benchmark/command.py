@@ -20,7 +20,7 @@ from pathlib import Path
 
 from benchmark import evaluator, exact, processes, stepping
 from benchmark.timing import Row, Setting, Skipped
-from lstd_agent.commands.outputs import check_writable
+from lstd_agent.commands.outputs import check_destinations
 from lstd_agent.commands.running import add_arguments, at_least, new_parser, run, subset
 from lstd_agent.packing import write_files
 from lstd_agent.progress import progress_bar
@@ -85,7 +85,7 @@ def command_line(prog: str | None) -> argparse.ArgumentParser:
 
 def measure(args: argparse.Namespace, argv: Sequence[str]) -> int:
     """Measure the rows that are asked for."""
-    check_writable(args.json)
+    check_destinations(None, args.json)
     machine = describe_machine()
     print("\n".join(f"{name}: {value}" for name, value in machine.items()))
     setting = Setting(args.quick, args.repeats)

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from lstd_agent.commands.outputs import check_writable, rows_kept
+from lstd_agent.commands.outputs import check_destinations, rows_kept
 from lstd_agent.commands.running import add_arguments, new_parser, run
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.figure_style import new_figure, picture
@@ -236,8 +236,7 @@ def update(root: Path, args: argparse.Namespace) -> int:
     page = docs / "results.md"
     new_figure(1.0, 1.0)  # without matplotlib, refuse before hours of work
     replace_section(page.read_text(encoding="utf-8"), "")
-    for path in (page, docs / "side_by_side.md", docs / "h36c.png"):
-        check_writable(path)
+    check_destinations(None, page, docs / "side_by_side.md", docs / "h36c.png")
     rows = {}
     for name, command in STUDIES.items():
         study = command.study
