@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, TextIO
+from io import StringIO
+from typing import Any
 
 from tqdm import tqdm
 
@@ -11,20 +12,14 @@ from tqdm import tqdm
 LINE_INTERVAL = 10.0
 
 
-class _Lines:
-    """A stream that turns a bar's redrawn text into lines of its own."""
+class _Lines(StringIO):
+    """A stream that turns a bar's redrawn text into lines of stderr."""
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def write(self, text: str) -> None:
+    def write(self, text: str) -> int:
         """Write the text, without carriage returns, as a line."""
-        if line := text.strip():
-            self._stream.write(line + "\n")
-
-    def flush(self) -> None:
-        """Flush the stream."""
-        self._stream.flush()
+        if text.strip():
+            print(text.strip(), file=sys.stderr, flush=True)
+        return len(text)
 
 
 def progress_bar(total: int, unit: str, show: bool | None, *, scale: bool = False) -> tqdm[Any]:
@@ -40,7 +35,7 @@ def progress_bar(total: int, unit: str, show: bool | None, *, scale: bool = Fals
             total=total,
             unit=unit,
             unit_scale=scale,
-            file=_Lines(sys.stderr),
+            file=_Lines(),
             ascii=True,
             ncols=79,
             delay=LINE_INTERVAL,
