@@ -18,7 +18,7 @@ rems that is much smaller.
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -26,6 +26,7 @@ import numpy as np
 
 from lstd_agent.agent import SeminormLSTDAgent
 from lstd_agent.arrays import FloatArray, IntArray
+from lstd_agent.errors import InvalidInputError
 from lstd_agent.features.tables import GaussianFeatures
 from lstd_agent.trials.counts import TransitionCounts
 from unichain_gym import MarkovChain, TabularMDP, make_mdp, simulate_counts
@@ -64,6 +65,18 @@ def regimes(n_states: int, among: Container[float] = RHOS) -> list[Regime]:
         for rho, d, smaller in zip(RHOS, n_features, (*n_features[1:], 0), strict=True)
         if d > smaller and rho in among
     ]
+
+
+def some_regimes(env: str, mdp: TabularMDP, rhos: Sequence[float]) -> list[Regime]:
+    """Return the regimes of an environment, or raise `InvalidInputError` if there are none."""
+    if chosen := regimes(mdp.n_states, rhos):
+        return chosen
+    studied = ", ".join(str(regime.rho) for regime in regimes(mdp.n_states))
+    instead = "no ρ gives it a feature; put states in front (unichain_gym.attach_streams)"
+    raise InvalidInputError(
+        f"{env} is not studied at ρ = {', '.join(map(str, rhos))}, features for each state, with "
+        f"{mdp.n_states} states: {f'take rhos among {studied}' if studied else instead}"
+    )
 
 
 def random_policy(mdp: TabularMDP, seed: int) -> IntArray:

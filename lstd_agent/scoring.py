@@ -42,8 +42,8 @@ from lstd_agent.problems import (
     full_distributions,
     random_features,
     random_policy,
-    regimes,
     root_errors,
+    some_regimes,
 )
 from lstd_agent.results import Row, RowStore
 from unichain_gym import TabularMDP, TabularVectorEnv
@@ -382,7 +382,7 @@ def score(
     wanted = []
     for env in dict.fromkeys(environments):
         mdp = environments[env] if isinstance(environments, Mapping) else model_of(env)
-        chosen = _regimes(env, mdp, rhos)
+        chosen = some_regimes(env, mdp, rhos)
         arrays = (mdp.next_state, mdp.probability, mdp.reward, mdp.initial_distribution)
         model = digest(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays))
         for seed in numbers:
@@ -433,18 +433,6 @@ def source_of(method: Method) -> str:
 def digest(content: bytes) -> str:
     """Return a short hash of a text, the same for any line endings."""
     return hashlib.sha256(content.replace(b"\r\n", b"\n")).hexdigest()[:12]
-
-
-def _regimes(env: str, mdp: TabularMDP, rhos: Sequence[float]) -> list[Regime]:
-    """Return the regimes of an environment, or raise if there are none."""
-    if chosen := regimes(mdp.n_states, rhos):
-        return chosen
-    studied = ", ".join(str(regime.rho) for regime in regimes(mdp.n_states))
-    instead = "no ρ gives it a feature; put states in front (unichain_gym.attach_streams)"
-    raise InvalidInputError(
-        f"{env} is not studied at ρ = {', '.join(map(str, rhos))}, features for each state, with "
-        f"{mdp.n_states} states: {f'take rhos among {studied}' if studied else instead}"
-    )
 
 
 def score_rows(task: ScoreTask) -> list[Row]:

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.stats import rankdata
 
 from lstd_agent.arrays import BoolArray, FloatArray
 from lstd_agent.errors import InvalidInputError
@@ -158,16 +159,8 @@ def rank_correlation(x: FloatArray, y: FloatArray, counted: BoolArray | bool = T
     ``counted`` says which of the values to count. The correlation is 0 if all counted values of
     either are tied.
     """
-    counted = np.broadcast_to(counted, x.shape)
-    among = counted[..., None, :]
-    centered = []
-    for values in (x, y):
-        below = ((values[..., None] > values[..., None, :]) & among).sum(axis=-1)
-        ties = ((values[..., None] == values[..., None, :]) & among).sum(axis=-1)
-        rank = np.where(counted, below + (ties - 1) / 2, 0.0)
-        mean = rank.sum(axis=-1, keepdims=True) / np.sum(counted, axis=-1, keepdims=True)
-        centered.append(np.where(counted, rank - mean, 0.0))
-    a, b = centered
+    ranks = (rankdata(np.where(counted, v, np.nan), axis=-1, nan_policy="omit") for v in (x, y))
+    a, b = (np.nan_to_num(r - np.nanmean(r, axis=-1, keepdims=True)) for r in ranks)
     scale = np.sqrt((a * a).sum(axis=-1) * (b * b).sum(axis=-1))
     return np.asarray((a * b).sum(axis=-1) / np.where(scale == 0.0, 1.0, scale))
 
