@@ -117,11 +117,7 @@ def describe_machine() -> dict[str, str]:
     """Return the machine's properties that affect the figures."""
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text(encoding="utf-8").splitlines() if cpuinfo.is_file() else []
-    names = [line for line in lines if line.startswith("model name")]
-    return {
-        "processor": names[0].partition(": ")[2] if names else platform.processor(),
-        "cores": str(os.cpu_count()),
-        "system": platform.platform(),
-        "python": sys.version.split()[0],
-        "versions": ", ".join(f"{name} {installed_version(name)}" for name in PACKAGES),
-    }
+    names = [line.partition(": ")[2] for line in lines if line.startswith("model name")]
+    facts = {"processor": next(iter(names), platform.processor()), "cores": str(os.cpu_count())}
+    facts |= {"system": platform.platform(), "python": sys.version.split()[0]}
+    return facts | {name: installed_version(name) for name in PACKAGES}

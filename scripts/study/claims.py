@@ -2,12 +2,9 @@
 
 A claim is a sentence of the paper's results (sections 7.1, 7.2), read as a criterion on means over
 seeds. The criterion gives a verdict on each *item* (such as a row of the tables). The claim holds
-if every item agrees, or most items where the sentence says so. It is judged again on 1,000
-bootstrap resamples of the seeds, and is *confirmed* if it holds in at least 95 % of them, *not
-confirmed* if in at most 5 %, otherwise *undecided with these seeds*. The same criterion is applied
-to the paper's own tables, where there are any.
-
-Where at most two anchors are allowed, pax·· and p02·· are the same scheme: such twins count once.
+if every item agrees, or most items where the sentence says so, and is judged on bootstrap resamples
+of the seeds, and on the paper's own tables. Where at most two anchors are allowed, pax·· and p02··
+are the same scheme: such twins count once.
 """
 
 from __future__ import annotations
@@ -44,8 +41,7 @@ _ALL = ("buw", "p01", "p02am", *TWO, *MOST, "pinf")
 _TIE = 1e-9
 
 # "On par", "do not correlate", "roughly follow" and "100-fold" of the text, as numbers.
-_ON_PAR, _UNCORRELATED, _FOLLOWS = 2.0, 0.5, 0.5
-_HUNDREDFOLD = (10**1.5, 10**2.5)
+_ON_PAR, _UNCORRELATED, _FOLLOWS, _HUNDREDFOLD = 2.0, 0.5, 0.5, (10**1.5, 10**2.5)
 
 Means = Mapping[Any, FloatArray]
 """Means over seeds, shape (..., n). Of tables by (metric, scheme), n rows; of the figure by
@@ -71,11 +67,6 @@ class Claim:
     support: float
     items: dict[str, bool]
     in_paper: list[bool] | None
-
-    @property
-    def disagreeing(self) -> list[str]:
-        """The items that do not agree."""
-        return [name for name, agrees in self.items.items() if not agrees]
 
 
 def judge(
@@ -402,6 +393,8 @@ def claims_table(claims: Iterable[Claim]) -> str:
 
 def markdown_claims(claims: Sequence[Claim]) -> str:
     """Write claims as a table, and the items that disagree with each."""
-    told = [(c.label, "; ".join(c.disagreeing)) for c in claims if c.disagreeing]
-    lines = [f"- {label} disagreeing: {items}." for label, items in told]
+    lines = []
+    for c in claims:
+        if disagreeing := [name for name, agrees in c.items.items() if not agrees]:
+            lines.append(f"- {c.label} disagreeing: {'; '.join(disagreeing)}.")
     return "\n".join([claims_table(claims), "", *lines]) + "\n"

@@ -7,7 +7,6 @@ them is typed by hand. The paper's own numbers are in ``tests/reference/paper_ta
 from __future__ import annotations
 
 import argparse
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -207,12 +206,9 @@ def paired_tables(ours: pd.DataFrame, paper: pd.DataFrame) -> str:
 
 def _cell(ours: float, paper: float) -> str:
     """Write our value, in bold if it is far from the paper's."""
-    if np.isnan(ours):
-        return ""
-    text = two_digits(ours)
-    if np.isnan(paper) or (ours > 0.0 and abs(math.log(ours / paper)) <= math.log(FAR)):
-        return text
-    return f"**{text}**"
+    text = "" if np.isnan(ours) else two_digits(ours)
+    is_far = bool(text) and not (np.isnan(paper) or paper / FAR <= ours <= FAR * paper)
+    return f"**{text}**" if is_far else text
 
 
 def main(root: Path, argv: Sequence[str] | None = None) -> int:
