@@ -20,6 +20,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -162,12 +163,7 @@ class BudgetedEnv(VectorWrapper):
 def trials(
     env: BudgetedEnv, policy: IntArray, budget: Budget, seed: int
 ) -> Iterator[tuple[IntArray, FloatArray]]:
-    """Run all trials of a budget, and yield them round by round.
-
-    Parameters
-    ----------
-    env, policy, budget, seed
-        As the method got them.
+    """Run all trials; ``env``, ``policy``, ``budget`` and ``seed`` are those of the method.
 
     Yields
     ------
@@ -211,7 +207,7 @@ def _ours(make: Method, *problem: Any, features: FloatArray) -> tuple[FloatArray
         warnings.simplefilter("ignore", FitWarning)  # the score shows the error
         agent.fit()
     found = PiecewiseValues.of(agent, len(features))
-    return found.values[found.at(problem[2].t_max + 1)], agent.gain_
+    return found.by_timestep(problem[2].t_max + 1), agent.gain_
 
 
 def _linear(estimate: Method, *problem: Any, features: FloatArray) -> FloatArray:
@@ -467,25 +463,22 @@ def score_rows(task: ScoreTask) -> list[Row]:
 def _checked(answer: Any, shape: tuple[int, int], where: str) -> tuple[FloatArray, float | None]:
     """Return a method's values and gain, or raise `ScoringError`."""
     values, gain = answer if isinstance(answer, tuple) and len(answer) == 2 else (answer, None)
-    try:
-        values = np.asarray(values, dtype=np.float64)
-        gain = None if gain is None else float(gain)
-    except (TypeError, ValueError):
-        raise ScoringError(
-            f"{where}: it must return an array, or a pair of an array and the gain; "
-            f"got {type(answer).__name__}"
-        ) from None
-    if values.shape not in (shape[1:], shape):
-        raise ScoringError(
-            f"{where}: values must have the shape {shape[1:]}, or {shape} with timesteps first; "
-            f"got {values.shape}"
-        )
-    if not np.isfinite(values).all():
-        index = tuple(np.argwhere(~np.isfinite(values))[0].tolist())
-        raise ScoringError(
-            f"{where}: values must be finite; got {values[index]} at index {index}. Return a "
-            "guess, such as the mean of the others, where trials say nothing"
-        )
-    if gain is not None and not np.isfinite(gain):
-        raise ScoringError(f"{where}: the gain must be finite, or left out; got {gain}")
-    return values, gain
+    wrong = (
+        f"it must return an array, or a pair of an array and the gain; got {type(answer).__name__}"
+    )
+    with suppress(TypeError, ValueError):
+        values, gain = np.asarray(values, np.float64), None if gain is None else float(gain)
+        unknown = [tuple(place) for place in np.argwhere(~np.isfinite(values)).tolist()]
+        if values.shape not in (shape[1:], shape):
+            wrong = f"values must have the shape {shape[1:]}, or {shape} with timesteps first; got "
+            wrong += f"{values.shape}"
+        elif unknown:
+            wrong = (
+                f"values must be finite; got {values[unknown[0]]} at index {unknown[0]}. Return "
+            )
+            wrong += "a guess, such as the mean of the others, where trials say nothing"
+        elif gain is not None and not np.isfinite(gain):
+            wrong = f"the gain must be finite, or left out; got {gain}"
+        else:
+            return values, gain
+    raise ScoringError(f"{where}: {wrong}")

@@ -271,12 +271,11 @@ def command_line(prog: str | None = None) -> argparse.ArgumentParser:
     ways = ["linked", "references"]
     told = "solve the system backwards in time (default), or link it by reference states"
     add("--calibration", choices=ways, default="linked", help=told)
-    running.add_arguments(parser, *running.TRIALS, work="what", exact="values and errors")
+    running.add_arguments(parser, *running.TRIALS)
     told = "write results, policy and weights; FILE.samples.npz, written before the fit, is the "
     told += "agent with its samples (SeminormLSTDAgent.load)"
     add("--save", type=Path, metavar="FILE.npz", help=told)
-    drawn = "values, and occupancy over time"
-    running.add_arguments(parser, *running.SHOWN, drawn=drawn, printed="tables")
+    running.add_arguments(parser, *running.SHOWN)
     return parser
 
 

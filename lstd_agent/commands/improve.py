@@ -233,12 +233,11 @@ def command_line(prog: str | None = None) -> argparse.ArgumentParser:
         help="of observations that cannot be counted: N bumps a dimension of a bounded box, N "
         "random cosines, or monomials up to degree N of standardized components",
     )
-    running.add_arguments(parser, *running.TRIALS, work="if an iteration", exact="figures")
+    running.add_arguments(parser, *running.TRIALS)
     told = "write the search, after each iteration (PolicyIteration.load)"
     add("--save", type=Path, metavar="FILE.npz", help=told)
     add("--resume", action="store_true", help="go on with the search in the file of --save")
-    drawn = "gain, start value and changes"
-    running.add_arguments(parser, *running.SHOWN, drawn=drawn, printed="tables")
+    running.add_arguments(parser, *running.SHOWN)
     return parser
 
 

@@ -14,6 +14,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -51,8 +52,7 @@ def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
         "--against", nargs="*", choices=BUILT_IN, default=list(BUILT_IN), metavar="NAME",
         help=f"score these of ours as well, among {', '.join(BUILT_IN)} (all)",
     )  # fmt: skip
-    told = {"printed": "tables", "out": "results/score", "seeds": 5}
-    running.add_arguments(parser, "--json", *running.RUN, **told)
+    running.add_arguments(parser, "--json", *running.RUN, out=Path("results/score"), seeds=5)
     args = running.read_arguments(parser, argv, prog or "score")
     return running.run(lambda: conduct(args))
 

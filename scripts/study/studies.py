@@ -6,6 +6,7 @@ import argparse
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 from lstd_agent.commands.outputs import put_results, rows_kept
@@ -202,7 +203,7 @@ def main(name: str, argv: Sequence[str] | None = None) -> int:
         "example: --seeds 5 --out results/small",
     )
     command.add_arguments(parser)
-    add_arguments(parser, *RUN, out=f"results/{name}", seeds=command.n_seeds)
+    add_arguments(parser, *RUN, out=Path("results", name), seeds=command.n_seeds)
     args = read_arguments(parser, argv, f"study {name}")
     return run(lambda: conduct(command, args))
 
