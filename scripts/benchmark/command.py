@@ -19,7 +19,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from benchmark import evaluator, exact, processes, stepping
-from benchmark.timing import Row, Setting, Skipped
+from benchmark.timing import HEAD, Row, Setting, Skipped
 from lstd_agent.commands.outputs import check_destinations
 from lstd_agent.commands.running import add_arguments, at_least, new_parser, run, subset
 from lstd_agent.packing import write_files
@@ -28,7 +28,6 @@ from lstd_agent.results import installed_version, provenance
 
 THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "NUMBA_NUM_THREADS")
 PACKAGES = ("numpy", "scipy", "gymnasium", "unichain-gym", "envpool", "quantecon", "distributed")
-
 
 GROUPS: dict[str, Callable[[Setting], Iterator[Row]]] = {
     "stepping": stepping.stepping,
@@ -93,7 +92,7 @@ def measure(args: argparse.Namespace, argv: Sequence[str]) -> int:
     skipped: list[str] = []
     with progress_bar(len(args.only), "group", not args.quiet) as bar:
         for group in args.only:
-            bar.write(f"\n{group}\n{Row.header()}")
+            bar.write(f"\n{group}\n{HEAD}")
             try:
                 for row in GROUPS[group](setting):
                     bar.write(str(row))

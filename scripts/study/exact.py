@@ -62,9 +62,9 @@ class ExactSchemes:
         self._settled = settled_time(chain, self.distributions)
         self._searches: dict[str, AnchorSearch] = {}
 
-    def fit(self, scheme: str, features: FloatArray, n_anchors_max: int, **how: Any) -> Any:
+    def fit(self, scheme: str, features: FloatArray, *how: Any, **options: Any) -> PiecewiseValues:
         """Return the values of one scheme (one of `SCHEMES`); see `system`."""
-        return values_of(self.system(scheme, features, n_anchors_max, **how), features)
+        return values_of(self.system(scheme, features, *how, **options), features)
 
     def system(
         self,
@@ -122,18 +122,17 @@ class ExactSchemes:
         return self._search(scheme[-2:], features).doubling(n_anchors)
 
     def _search(self, metric: str, features: FloatArray) -> AnchorSearch:
-        if metric in self._searches:
+        if metric in self._searches and metric != "md":  # which depends on the features
             return self._searches[metric]
+        p = self.distributions
         if metric == "md":
-            squared = mean_discrepancy(self.distributions, Kernel()(features, features))
+            squared = mean_discrepancy(p, Kernel()(features, features))
         elif metric == "tv":
-            n_at = np.ones(len(self.distributions))
-            squared = total_variation(sparse.csr_array(self.distributions), n_at)
+            squared = total_variation(sparse.csr_array(p), np.ones(len(p)))
         else:
-            squared = optimal_transport(self.distributions, self.chain.bisimulation_distance())
+            squared = optimal_transport(p, self.chain.bisimulation_distance())
         search = AnchorSearch(until_settled(squared, self._settled), self.t_max)
-        if metric != "md":  # the others do not depend on the features
-            self._searches[metric] = search
+        self._searches[metric] = search
         return search
 
 

@@ -153,8 +153,7 @@ def section(rows: Mapping[str, Sequence[Row]]) -> str:
 
 def glossary() -> str:
     """Return what the names mean, as a table."""
-    lines = [f"| {name} | {meaning} |" for name, meaning in GLOSSARY.items()]
-    return "\n".join(["| | |", "|---|---|", *lines])
+    return markdown(["", ""], [*GLOSSARY.items()], left=(0, 1))
 
 
 def _agreement(ratios: pd.DataFrame, n_seeds: int) -> str:

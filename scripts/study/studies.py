@@ -104,11 +104,6 @@ def _present_sampling(rows: list[Row]) -> tuple[Contents, str]:
     return {"claims.md": report, "curves.png": curves, "curves.pdf": curves}, report
 
 
-def _present_estimators(rows: list[Row]) -> tuple[Contents, str]:
-    text, drawn = tables.markdown_estimators(rows), figures.estimator_multiples(rows)
-    return {"comparison.md": text, "comparison.png": drawn}, tables.estimator_table(rows) + "\n"
-
-
 def _report(
     name: str, write: Callable[[list[Row]], str], draw: Callable[[list[Row]], Any], drawn: str = ""
 ) -> Callable[[list[Row]], tuple[Contents, str]]:
@@ -178,7 +173,7 @@ STUDIES = {
     "estimators": Command(
         "our systems beside TD, LSTD, Monte Carlo and certainty equivalence, on the same samples",
         ESTIMATOR_STUDY,
-        _present_estimators,
+        _report("comparison", tables.markdown_estimators, figures.estimator_multiples),
         {**_ENVS, **_trials(20, MOST_TRIALS)},
     ),
     "complexity": Command(
