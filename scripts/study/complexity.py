@@ -167,15 +167,14 @@ class Curves:
         return found.T.reindex([wanted for wanted in WANTED if wanted in found])
 
 
-def ruled(n_trials: int, n_features: int, c: float, choices: Sequence[str]) -> str:
-    """Return the largest number of neighbourhoods that the rule allows, at least one."""
-    allowed = n_trials / (c * n_features)
-    return [w for w in choices if w == "1" or (w != STEPWISE and int(w) <= allowed)][-1]
-
-
 def by_rule(c: float) -> Chooser:
-    """Return the choice by the rule."""
-    return lambda n_trials, n_features, choices: ruled(n_trials, n_features, c, choices)
+    """Return the choice of the largest number that the rule allows, at least one."""
+
+    def choose(n_trials: int, n_features: int, choices: Sequence[str]) -> str:
+        allowed = n_trials / (c * n_features)
+        return [w for w in choices if w == "1" or (w != STEPWISE and int(w) <= allowed)][-1]
+
+    return choose
 
 
 def _always(wanted: str) -> Chooser:

@@ -125,8 +125,6 @@ def learn(
     return np.stack(found)
 
 
-# Methods
-
 Learned = Iterator[tuple[int, int, IntArray]]
 """Seed, number of transitions, and policy."""
 
@@ -159,10 +157,7 @@ def _policy_iteration(mdp: TabularMDP, task: Task, t_max: int) -> Learned:
 
 @dataclass(frozen=True)
 class Method:
-    """How policies are learned, in trials of t_max + 1 timesteps, and for how many seeds at once.
-
-    The number of seeds is fixed, so that the result of a seed does not depend on the others.
-    """
+    """How policies are learned, and for how many seeds at once: always so many, for equal results."""
 
     learn: Callable[[TabularMDP, Task, int], Learned]
     n_at_once: int

@@ -76,11 +76,9 @@ class ExactSchemes:
         rcond: float = EXACT_RCOND,
     ) -> System:
         """Return the system of one scheme."""
-        distributions = self.distributions
+        chain, distributions = self.chain, self.distributions
         if scheme == "buw":
-            distributions = np.full((1, self.chain.n_states), 1.0 / self.chain.n_states)
-            tail = "window"
-        chain = self.chain
+            distributions, tail = np.full((1, chain.n_states), 1.0 / chain.n_states), "window"
         source = ChainRows(
             distributions,
             chain.transition_matrix,

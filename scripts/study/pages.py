@@ -7,6 +7,7 @@ them is typed by hand. The paper's own numbers are in ``tests/reference/paper_ta
 from __future__ import annotations
 
 import argparse
+import inspect
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -212,21 +213,19 @@ def _cell(ours: float, paper: float) -> str:
 
 def main(root: Path, argv: Sequence[str] | None = None) -> int:
     """Run the studies, draw the pictures and write the pages; return the exit status."""
-    parser = new_parser(None, UPDATE)
+    parser = new_parser(None, inspect.getdoc(update))
     add_arguments(parser, "--seeds", "--workers", "--quiet", "--out", out=root / "results")
     args = parser.parse_args(argv)
     return run(lambda: update(root, args))
 
 
-UPDATE = """Regenerate docs/results.md, docs/side_by_side.md and the pictures in docs/.
-
-Runs all studies with their defaults (the last, of sample complexity, with a quarter of the seeds;
-their rows are kept under results/, so that a second run is quick). The tables of docs/results.md
-are written between two markers. All files are written, or none if anything goes wrong."""
-
-
 def update(root: Path, args: argparse.Namespace) -> int:
-    """Compute what is missing, and write the pages and the pictures."""
+    """Regenerate docs/results.md, docs/side_by_side.md and the pictures in docs/.
+
+    Runs all studies with their defaults (the last, of sample complexity, with a quarter of the
+    seeds). Rows are kept under results/, so that a second run is quick. All files are written, or
+    none if anything goes wrong.
+    """
     docs = root / "docs"
     page = docs / "results.md"
     new_figure(1.0, 1.0)  # without matplotlib, refuse before hours of work

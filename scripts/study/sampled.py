@@ -63,10 +63,7 @@ class SampledRegime:
     errors: StepwiseErrors
 
     def fit(self, **options: Any) -> SeminormLSTDAgent:
-        """Return an agent with these options, fitted to the samples.
-
-        It gets the samples batch by batch if it chooses the backup by them.
-        """
+        """Return a fitted agent; it gets the samples batch by batch if it chooses by them."""
         agent = SeminormLSTDAgent(self.features, gain=self.errors.chain.gain, **options)
         for batch in self.batches if options.get("backup") == "auto" else [self.counts]:
             agent.add(batch)
@@ -219,12 +216,10 @@ ESTIMATORS = (*OURS, *BASELINES)
 
 
 @dataclass(frozen=True)
-class EstimatorSettings:
-    """What every row depends on."""
+class EstimatorSettings(ReferenceSettings):
+    """Likewise; the agent chooses by held-out batches."""
 
-    n_trials: int = 10_000
-    n_batches: int = 20  # for choices that the agent makes by held-out batches
-    rcond: float = 1e-10
+    n_batches: int = 20
 
 
 def draw_batches(

@@ -172,7 +172,7 @@ def test_a_finished_study_computes_nothing_and_more_trials_add_rows(
 def test_the_rule_feeds_each_weight_with_c_trials(
     n_trials: int, d: int, c: float, expected: str
 ) -> None:
-    assert rule.ruled(n_trials, d, c, rule.WANTED) == expected
+    assert rule.by_rule(c)(n_trials, d, rule.WANTED) == expected
 
 
 def complexity_of(errors: dict[int, dict[str, float]]) -> Rows:
