@@ -157,7 +157,7 @@ def _policy_iteration(mdp: TabularMDP, task: Task, t_max: int) -> Learned:
 
 @dataclass(frozen=True)
 class Method:
-    """How policies are learned, and for how many seeds at once: always so many, for equal results."""
+    """How policies are learned, and for how many seeds at once: always as many."""
 
     learn: Callable[[TabularMDP, Task, int], Learned]
     n_at_once: int
