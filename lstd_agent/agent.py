@@ -160,23 +160,14 @@ class SeminormLSTDAgent:
         max_bytes: int = DEFAULT_MAX_BYTES,
         standardize: bool = False,
     ) -> None:
-        self.n_anchors = n_anchors
-        self.anchors = anchors
-        self.search = search
-        self.distance = distance
-        self.calibration = calibration
-        self.reference = reference
-        self.tail = tail
-        self.backup = backup
-        self.gain = gain
-        self.rcond = rcond
+        self.n_anchors, self.anchors, self.search = n_anchors, anchors, search
+        self.distance, self.calibration, self.reference = distance, calibration, reference
+        self.tail, self.backup, self.gain, self.rcond = tail, backup, gain, rcond
         checked = self._fit_options
         self.n_anchors, self.gain, self.rcond = checked.n_anchors, checked.gain, checked.rcond
         self.standardize = standardize
-        features = self._standardized(features)
-        self.collector = TrialStore(
-            features, on_termination, n_stored_trials, n_batches, observations, max_bytes
-        )
+        kept = on_termination, n_stored_trials, n_batches, observations, max_bytes
+        self.collector = TrialStore(self._standardized(features), *kept)
         self._fitted: Fit | None = None
         self._diagnostics: Diagnostics | None = None
 
@@ -248,7 +239,8 @@ class SeminormLSTDAgent:
         """Run trials and add them to the trials so far.
 
         An interrupt keeps finished trials of a plain environment, finished rounds of a vector
-        environment, and finished shards.
+        environment, and finished shards. A trial that terminates raises `TerminationError`, unless
+        ``on_termination="absorb"``, and so does one that is truncated early.
 
         Parameters
         ----------
@@ -277,13 +269,6 @@ class SeminormLSTDAgent:
             probability at each timestep, or another policy, in the first half of a trial. Random
             actions are uniform over ``info["action_mask"]``. The policy's statistics leave them
             out. 0 records actions alone.
-
-        Raises
-        ------
-        TerminationError
-            If a trial terminates, unless ``on_termination="absorb"``, or is truncated early.
-        WorkerError
-            If workers keep dying.
         """
         how = batched, progress, workers, executor, shard_size, is_same_policy, explore
         self.collector.collect(env, policy, Request(n_trials, t_max, seed, *how))
@@ -338,15 +323,11 @@ class SeminormLSTDAgent:
         observation, next_observation : observation or batch of n
             At t, and the next one, before any reset.
         reward, terminated : number or array_like, shape (n,)
-            The reward's shape distinguishes a batch from a single trial. Observations after a
-            trial terminated are ignored.
+            The reward's shape distinguishes a batch from a single trial. Without
+            ``on_termination="absorb"``, a trial that terminates raises `TerminationError`; with it,
+            its later observations are ignored.
         duration : float or array_like, shape (n,), optional
             At least 0, of all steps of all trials or of none; the gain is then per unit of time.
-
-        Raises
-        ------
-        TerminationError
-            If the trial terminates, unless ``on_termination="absorb"``.
         """
         step = t, observation, reward, next_observation, terminated, duration
         self.collector.loop.observe(*step)
@@ -632,7 +613,7 @@ class SeminormLSTDAgent:
 
     def summary(self) -> str:
         """Return an account of the fit, and of how trials are kept, as text."""
-        return describe(self._last_fit, self.collector.batches.account())
+        return describe(self._last_fit, str(self.diagnostics()), self.collector.batches.account())
 
     @property
     def system_(self) -> System:
