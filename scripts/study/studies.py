@@ -105,13 +105,18 @@ def _present_sampling(rows: list[Row]) -> tuple[Contents, str]:
 
 
 def _report(
-    name: str, write: Callable[[list[Row]], str], draw: Callable[[list[Row]], Any], drawn: str = ""
+    name: str,
+    write: Callable[[list[Row]], str],
+    draw: Callable[[list[Row]], Any],
+    drawn: str = "",
+    shown: Callable[[list[Row]], str] | None = None,
 ) -> Callable[[list[Row]], tuple[Contents, str]]:
-    """Return a function that presents rows by one text, which is also printed, and one picture."""
+    """Return a function that presents rows by one text and one picture; it prints the text."""
 
     def present(rows: list[Row]) -> tuple[Contents, str]:
         report = write(rows)
-        return {f"{name}.md": report, f"{drawn or name}.png": draw(rows)}, report
+        contents = {f"{name}.md": report, f"{drawn or name}.png": draw(rows)}
+        return contents, report if shown is None else shown(rows)
 
     return present
 
@@ -173,7 +178,10 @@ STUDIES = {
     "estimators": Command(
         "our systems beside TD, LSTD, Monte Carlo and certainty equivalence, on the same samples",
         ESTIMATOR_STUDY,
-        _report("comparison", tables.markdown_estimators, figures.estimator_multiples),
+        _report(
+            *("comparison", tables.markdown_estimators, figures.estimator_multiples),
+            shown=lambda rows: f"{tables.estimator_table(rows)}\n",
+        ),
         {**_ENVS, **_trials(20, MOST_TRIALS)},
     ),
     "complexity": Command(
