@@ -100,10 +100,7 @@ def against_limit(
 def growth(
     name: str, make_work: Callable[[int], Work], sizes: Sequence[int], setting: Setting, target: str
 ) -> Row:
-    """Fit time = c · size^exponent by least squares of the logarithms.
-
-    The extremes are the exponents between neighboring sizes.
-    """
+    """Fit time = c · size^exponent; the extremes are of neighboring sizes."""
     works = [make_work(size) for size in sizes]
     times = [
         statistics.median(seconds(work, time.process_time) for _ in range(setting.repeats))

@@ -76,10 +76,7 @@ def judge(
     arrange: Callable[[pd.MultiIndex, FloatArray], Means],
     paper: Means | None = None,
 ) -> list[Claim]:
-    """Judge claims on the means over seeds of rows, and on bootstrap resamples of the seeds.
-
-    All cells must have the same seeds, which are resampled together.
-    """
+    """Judge claims on means over seeds, and on resamples of the seeds, the same in all cells."""
     frame = pd.DataFrame(rows).melt([*key, "seed"], list(METRICS), var_name="metric")
     table = frame.pivot_table("value", ["metric", *key], "seed")
     if table.isna().any(axis=None):
@@ -145,11 +142,7 @@ def _curves(index: pd.MultiIndex, values: FloatArray) -> Means:
 
 
 def rank_correlation(x: FloatArray, y: FloatArray, counted: BoolArray | bool = True) -> FloatArray:
-    """Return Spearman's rank correlation along the last axis; ties share their mean rank.
-
-    ``counted`` says which of the values to count. The correlation is 0 if all counted values of
-    either are tied.
-    """
+    """Return Spearman's rank correlation of counted values along the last axis; 0 if all tie."""
     ranks = (rankdata(np.where(counted, v, np.nan), axis=-1, nan_policy="omit") for v in (x, y))
     a, b = (np.nan_to_num(r - np.nanmean(r, axis=-1, keepdims=True)) for r in ranks)
     scale = np.sqrt((a * a).sum(axis=-1) * (b * b).sum(axis=-1))

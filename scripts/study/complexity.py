@@ -114,10 +114,7 @@ Chooser = Callable[[int, int, Sequence[str]], str]
 
 @dataclass(frozen=True, eq=False)
 class Curves:
-    """Medians over seeds: a row for each case (environment, ρ, number of trials and backup).
-
-    Errors and limits have a column for each wanted number.
-    """
+    """Medians over seeds by case (rows) and, of errors and limits, by wanted number (columns)."""
 
     error: pd.DataFrame
     limit: pd.DataFrame
@@ -158,10 +155,7 @@ class Curves:
         return min(_CANDIDATES, key=lambda c: self.losses(backup, FINDING, by_rule(c))[0])
 
     def multiples(self, backup: str) -> pd.DataFrame:
-        """Return medians over environments and ρ, by wanted number (rows) and trials (columns).
-
-        Of errors over the limit of the finest system that any backup was tried with.
-        """
+        """Return medians of errors over the finest system's limit, by wanted number and trials."""
         lowest = self.limit[STEPWISE].xs("one step", level="backup")
         found = self.by(backup).div(lowest, axis=0).groupby(level="n_trials").median()
         return found.T.reindex([wanted for wanted in WANTED if wanted in found])

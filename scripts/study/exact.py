@@ -50,10 +50,7 @@ EXACT_RCOND = 1e-13
 
 
 class ExactSchemes:
-    """Fits the schemes to one chain, for any features, and computes nothing twice.
-
-    The chain is followed for ten times its mixing time.
-    """
+    """Fits the schemes to one chain, followed for ten times its mixing time."""
 
     def __init__(self, chain: MarkovChain) -> None:
         self.chain = chain
@@ -141,10 +138,7 @@ def values_of(system: System, features: FloatArray) -> PiecewiseValues:
 
 
 def until_settled(squared_distance: SquaredDistance, settled: int) -> SquaredDistance:
-    """Return the same distances, computed up to the settled timestep only.
-
-    The distributions are equal from there on, and so are their distances to any other.
-    """
+    """Return the same distances, computed only up to where all distributions are equal."""
 
     def squared(anchor: int, start: int, stop: int) -> FloatArray:
         anchor, last = min(anchor, settled), min(stop, settled + 1)

@@ -57,10 +57,7 @@ def ratio_heat_map(ratios: pd.DataFrame) -> Figure:
 
 @styled
 def sampling_curves(rows: Sequence[Row]) -> Figure:
-    """Draw ε_PB (above) and ε_MS (below) against trials, a column for each panel of the paper.
-
-    Lines are means over seeds; bands hold the middle half of the seeds.
-    """
+    """Draw ε_PB (above) and ε_MS (below) against trials, a column for each panel of the paper."""
     frame = pd.DataFrame(rows)
     figure = new_figure(1.25 * WIDTH, 8.0)
     grid: Any = figure.subplots(2, len(PANELS), sharex="col")

@@ -263,11 +263,7 @@ def markdown_estimators(rows: Sequence[Row]) -> str:
 
 
 def control_summary(rows: Sequence[Row]) -> pd.DataFrame:
-    """Return results by method, environment ("all" for all) and number of transitions.
-
-    Columns: the share of runs with the optimal gain; of those, the median shortfall of the start as
-    a share of the span; the mean share of transient states with a bias-optimal action.
-    """
+    """Return what `markdown_control` says by method, environment (or "all") and transitions."""
     found = pd.DataFrame(rows).astype({"start_shortfall": float, "transient_right": float})
     both = pd.concat([found, found.assign(env="all")])
     return both.groupby(["method", "env", "n_samples"]).agg(
