@@ -28,20 +28,11 @@ def progress_bar(total: int, unit: str, show: bool | None, *, scale: bool = Fals
     True shows a bar on a terminal and lines elsewhere, None a bar on a terminal only, and False
     nothing. With ``scale``, large numbers are written with k, M or G.
     """
+    how: dict[str, Any] = {"disable": show is False}
     if sys.stderr is None or not sys.stderr.isatty():
-        if not show:
-            return tqdm(total=total, disable=True)
-        return tqdm(
-            total=total,
-            unit=unit,
-            unit_scale=scale,
-            file=_Lines(),
-            ascii=True,
-            ncols=79,
-            delay=LINE_INTERVAL,
-            mininterval=LINE_INTERVAL,
-            maxinterval=float("inf"),  # no second line by tqdm's monitor for want of news
-            bar_format="{percentage:3.0f}% {n_fmt} of {total_fmt} {unit}s, {elapsed} gone, "
-            "{remaining} left, {rate_fmt}",
-        )
-    return tqdm(total=total, unit=unit, unit_scale=scale, disable=show is False)
+        how = {"disable": not show, "file": _Lines(), "ascii": True, "ncols": 79}
+        how |= {"delay": LINE_INTERVAL, "mininterval": LINE_INTERVAL}
+        how["maxinterval"] = float("inf")  # no second line by tqdm's monitor for want of news
+        how["bar_format"] = "{percentage:3.0f}% {n_fmt} of {total_fmt} {unit}s, {elapsed} gone, "
+        how["bar_format"] += "{remaining} left, {rate_fmt}"
+    return tqdm(total=total, unit=unit, unit_scale=scale, **how)

@@ -118,20 +118,15 @@ class RowStore:
             row = json.loads(line)
             if row["settings"] != self.settings:
                 return
-            if row.get("code", self.code) != self.code:
+            if row["code"] != self.code:
                 self.n_outdated += 1  # such a row may have another key
-                return
-            key = self.key_of(row)
-            hash(key)
+            else:
+                self._rows[self.key_of(row)] = row
         except (ValueError, TypeError, KeyError) as error:
             raise InvalidInputError(
                 f"{self.path}, line {number} is no row of results ({error!r}): {line[:60]!r}. "
                 "Delete that line, and its row is computed again"
             ) from None
-        if "code" in row:
-            self._rows[key] = row
-        else:
-            self.n_outdated += 1
 
     def key_of(self, row: Mapping[str, Any]) -> tuple[Any, ...]:
         """Return the key of a row."""

@@ -195,10 +195,10 @@ def read_features(args: argparse.Namespace, space: gym.Space[Any]) -> Any:
         "--features NAME:N", args.features, running.at_least(1, running.MOST_FEATURES)
     )
     name = args.features.partition(":")[0]
-    if name == "fourier":
-        return Standardized(RandomFourier(n, seed=args.seed))
-    if name == "polynomial":
-        return Standardized(Polynomial(n))
+    if name in ("fourier", "polynomial"):
+        return Standardized(
+            RandomFourier(n, seed=args.seed) if name == "fourier" else Polynomial(n)
+        )
     if name != "grid":
         told = f"--features is grid:N, fourier:N or polynomial:N; got {args.features!r}"
         raise InvalidInputError(told)
