@@ -128,17 +128,16 @@ def unpack(facts: Any, arrays: Arrays, makers: Makers) -> Any:
         return held
     for space, fields in _SPACES.items():
         if space.__name__ == kind:
-            return _make_space(space, {field: held[field] for field in fields})
+            how = {field: held[field] for field in fields}
+            if space is spaces.Dict:  # in the order of the file
+                how["spaces"] = list(how["spaces"].items())
+            if space is spaces.Box:
+                how["dtype"] = how["low"].dtype.type
+            return space(**how)
     for each, make in makers.items():
         if each.__name__ == kind:
             return make(**held)
     raise InvalidInputError(f"a file cannot hold {kind!r}")
-
-
-def _make_space(kind: Any, held: dict[str, Any]) -> Any:
-    if kind is spaces.Dict:
-        return kind(list(held["spaces"].items()))
-    return kind(**held, dtype=held["low"].dtype.type) if kind is spaces.Box else kind(**held)
 
 
 def _read_csr(name: str, arrays: Arrays, shape: tuple[int, int]) -> sparse.csr_array:

@@ -149,7 +149,10 @@ def results(
 def total_errors(agent: SeminormLSTDAgent, chain: MarkovChain, first_state: int) -> dict[str, Any]:
     """Return both errors summed over all timesteps, or the reason why they are left out."""
     features, t_max = table_of(agent), agent.counts.t_max
-    needed, free = error_bytes(chain, features.shape[1], t_max), available_memory()
+    (S, d), settled, free = features.shape, t_max, available_memory()
+    with suppress(UnichainError):  # a chain settles by about twice its mixing time
+        settled = min(t_max, 2 * chain.mixing_time())
+    needed = 8 * (4 * (t_max + 1) * S + 2 * (settled + 1) * d * (d + 1))  # by `StepwiseErrors`
     if needed > free / 2:
         reason = f"they would take {with_unit(needed)} of memory, and {with_unit(free)} are free"
         return {"totals_left_out": reason}
@@ -157,19 +160,6 @@ def total_errors(agent: SeminormLSTDAgent, chain: MarkovChain, first_state: int)
     found = PiecewiseValues.of(agent, chain.n_states, first_state)
     rems, repb = float(errors.rems(found).sum()), float(errors.repb(found).sum())
     return {"total_rems": rems, "total_repb": repb}
-
-
-def error_bytes(chain: MarkovChain, d: int, t_max: int) -> int:
-    """Return about how many bytes `StepwiseErrors` takes for d features.
-
-    It has arrays over states for every timestep, and a matrix of the features for each timestep
-    until the chain has settled, by about twice its mixing time.
-    """
-    try:
-        settled = min(t_max, 2 * chain.mixing_time())
-    except UnichainError:
-        settled = t_max
-    return 8 * (4 * (t_max + 1) * chain.n_states + 2 * (settled + 1) * d * (d + 1))
 
 
 def as_text(report: dict[str, Any]) -> str:
