@@ -139,7 +139,7 @@ def outcomes_of(chain: MarkovChain) -> tuple[IntArray, FloatArray, FloatArray, F
     are sorted for `as_categories`.
     """
     S = chain.n_states
-    count, next_state, probability, number = list_outcomes(chain, 0, S)
+    count, next_state, probability, number = list_outcomes(chain)
     state, times = np.repeat(np.arange(S), count), None
     if chain.mdp is None or chain.policy is None:
         reward = chain.reward[state]
