@@ -32,7 +32,7 @@ FIRST_STEPS = 500  # single ones, before the first pieces
 # Pieces of n steps in all: n is limited by the path so far, by what is left of it, and by memory.
 GROWTH, SPARE, MOST_STEPS = 20, 1.1, 2_000_000
 PIECE_LENGTH = 0.4  # times √n
-SINGLE_STEP = 12  # steps of pieces for one single step
+SINGLE_STEP = 8  # steps of pieces for one single step
 _SHOWN = 10  # steps, in a notebook
 
 
@@ -215,7 +215,8 @@ class OutcomeTable:
             if size > 1 and in_pieces < in_singles:  # the chain seldom returns
                 n_left, size = length, 1
             else:
-                n_steps = min(GROWTH * length, int(SPARE * (n - length)), MOST_STEPS)
+                n_wanted = max(int(SPARE * (n - length)), n // 4)
+                n_steps = min(GROWTH * length, n_wanted, MOST_STEPS)
                 size = 2 + int(PIECE_LENGTH * n_steps**0.5)
                 starts = self.after[rng.choice(outcomes, n_steps // size + 1)]
                 pieces, last = self._draw_together(starts, size, rng)

@@ -11,7 +11,7 @@ import pytest
 from unichain_gym import TabularMDP
 from unichain_gym.cores import CORES, MachineAction
 from unichain_gym.cores.core import Core
-from unichain_gym.descriptions import describe_core, describe_suite, outcome_table
+from unichain_gym.suite import describe_core, describe_suite, outcome_table
 
 HEADINGS = [
     "Description",
