@@ -13,8 +13,8 @@ import numpy as np
 from lstd_agent.figure_style import COLORS, MARKERS, WIDTH, new_figure, styled
 from unichain_gym import MarkovChain, make_mdp
 from unichain_gym.cores import CORES, Core
+from unichain_gym.descriptions import describe_core
 from unichain_gym.errors import PeriodicChainError
-from unichain_gym.suite import describe_core
 
 MOST_DRAWN = 12  # states of a picture that can be read at page width
 _STREAMS = """A stream is a row of transient states that leads into a core: a warm-up, a backlog that is worked

@@ -1,193 +1,250 @@
-"""`UnichainEnv` and `UnichainVectorEnv`: the suite's environments by mnemonic.
+"""The suite: streams of transient states around a recurrent core, by mnemonic.
 
-They are `TabularEnv` and `TabularVectorEnv` with an MDP of `make_mdp`. The ids are
-``Unichain-<mnemonic>-v0``, and ``Unichain-v0`` with ``mnemonic=``. `describe_core` writes the page
-of one core's environments under Gymnasium's headings, `describe_suite` the docstring of
-`UnichainEnv`.
+A mnemonic is ``<core letter><number of states><stream letter>``. No stream letter means one
+stream, ``b`` two, ``c`` three, and so on; the transient states divide evenly among the
+streams. Transient states come first (0 … n_tr - 1), stream after stream, the farthest from
+the core first; then the core. The source of the structure is the paper's section
+``env_nbwpval`` and its figure ``unichain_generic``.
+
+`UnichainEnv` and `UnichainVectorEnv` are `TabularEnv` and `TabularVectorEnv` with an MDP of
+`make_mdp`. The ids are ``Unichain-<mnemonic>-v0``, and ``Unichain-v0`` with ``mnemonic=``.
 """
 
 from __future__ import annotations
 
+import difflib
 import inspect
-import textwrap
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode
+from numpy.typing import ArrayLike
 
-from unichain_gym.conventions import InfoLevel, RenderMode, refuse_unknown
-from unichain_gym.cores import CORES, Core
+from unichain_gym.conventions import InfoLevel, RenderMode, check_mdp, refuse_unknown
+from unichain_gym.cores import CORES
+from unichain_gym.descriptions import describe_suite
 from unichain_gym.env import TabularEnv
-from unichain_gym.errors import InvalidArgumentError
+from unichain_gym.errors import InvalidArgumentError, InvalidMnemonicError, InvalidModelError
+from unichain_gym.interface import FloatArray, IntArray
 from unichain_gym.mdp import TabularMDP
-from unichain_gym.streams import MNEMONICS, make_mdp
+from unichain_gym.outcomes import read_array, read_reals, require_integers, require_room
 from unichain_gym.vector_env import TabularVectorEnv
 
 DEFAULT_MNEMONIC = "h36c"
-MOST_ROWS = 20  # pairs of state and action in a table
+_PATTERN = re.compile(r"([a-z])([1-9]\d*)([b-z]?)")
 
-STREAMS = """\
-A mnemonic such as ``h36c`` is the letter of a recurrent core, the number of states, and a letter
-for the number of streams (none: one, ``b``: two, ``c``: three, …). The transient states divide
-evenly among the streams and are numbered first, stream after stream, the farthest from the core
-first; the core's states come last. Every stream enters the core at its first state (see
-``entry_state``).
-
-In a transient state, action a advances by one state with probability ``advance_probs[a]`` and
-otherwise stays; the step takes the time 1. These probabilities are evenly spaced from 0.3 to 0.6:
-with two actions, 0.3 and 0.6."""
-
-STARTING_STATE = """\
-Uniform over the transient states, or over all states without transient ones.
-``reset(options={"state": s})`` and ``reset(options={"distribution": p})`` start elsewhere."""
-
-STREAM_REWARDS = """\
-In a transient state, action a pays ``stream_rewards[a]`` for every outcome. These rewards are
-evenly spaced from 0 to 1: with two actions, 0 and 1."""
-
-EPISODE_END = """\
-None: the task continues and ``terminated`` and ``truncated`` are always False. Pass
-``max_episode_steps`` to ``gymnasium.make`` or ``gymnasium.make_vec`` for episodes of a fixed
-length; ``make_vec`` takes ``autoreset_mode`` too."""
-
-INFORMATION = """\
-``info`` is empty unless ``info_level="full"``: then it holds ``"timestep"`` (0 at reset) and
-``"state_class"``, "transient" or "recurrent" under policies that take every action. If steps take
-time, ``step`` returns the duration of the step in ``info["duration"]``.
-
-If a state of the model lacks an action, ``info["action_mask"]`` (int8, one entry per action) is 1
-for the actions of the current state, and ``step`` refuses the others. In the suite's own models
-every state has all actions, so ``info`` has no mask."""
-
-ARGUMENTS = {
-    "mnemonic": "as above. The ids ``Unichain-<mnemonic>-v0`` set it.",
-    "advance_probs": "a number for each action, or such a list for each stream.",
-    "stream_rewards": "likewise.",
-    "entry_state": "the core's state, from 0, that streams enter; one, or one per stream.",
-    "core_options": "a dict of the core's options.",
-    "render_mode": '"rgb_array" or "ansi"; with pygame installed, Gymnasium shows the pictures '
-    'of "rgb_array" in a window for "human" (``gymnasium.make`` only).',
-    "info_level": '"minimal" or "full".',
-}
-
-PAPER = (
-    "V. Dewanto and M. Gallagher. Discounting-free policy evaluation from transient and recurrent "
-    "states. arXiv:2204.04324, 2022."
-)
+MNEMONICS = tuple(mnemonic for core in CORES.values() for mnemonic in core.mnemonics)
+"""The mnemonics with a registered id."""
 
 
-def describe_suite() -> str:
-    """Return the description of all environments, each core in brief, in Markdown."""
-    cores = CORES.values()
-    counts = ", ".join(f"{core().n_actions} for ``{core.letter}``" for core in cores)
-    about = "\n\n".join(
-        f"``{core.letter}``: {core.name}. {core.description}{_outcomes(core())}" for core in cores
-    )
-    rewards = "\n".join(_bullet(f"``{core.letter}``: {core.rewards}") for core in cores)
-    observations = "\n".join(_bullet(f"``{core.letter}``: {core.observations}") for core in cores)
-    return _page(
-        f"{STREAMS}\n\nThe cores:\n\n{about}",
-        f"``Discrete(A)``, A being the core's number of actions: {counts}.",
-        "``Discrete(S)``: the state. Observations are Python ints. In the core, less the number of "
-        f"transient states, they mean:\n\n{observations}",
-        rewards,
-        _example("h36c", "Unichain-v0") + "\n\n" + _list_arguments(ARGUMENTS),
-        [reference for core in cores for reference in core.references],
-    )
+@dataclass(frozen=True)
+class Mnemonic:
+    """A parsed mnemonic: core letter, number of states and number of streams."""
 
+    core: str
+    n_states: int
+    n_streams: int
 
-def describe_core(core: Core) -> str:
-    """Return the page of one core's environments in Markdown, under Gymnasium's headings."""
-    mdp = core()
-    actions = "\n".join(f"* {a}: {core.action_name(a)}" for a in range(mdp.n_actions))
-    names = "" if core.actions is None else f"\n\n{actions}"
-    options = {
-        f"core_options[{name!r}]": f"{argument.meaning} Default: {argument.default!r}."
-        for name, argument in core.arguments.items()
-    }
-    example = _example(core.mnemonics[-1], core.ids[-1])
-    return _page(
-        f"{core.name}. {core.description}{_outcomes(mdp)}\n\n{STREAMS}",
-        f"``Discrete({mdp.n_actions})``{names}",
-        "``Discrete(S)``: the state. In the core, less the number of transient states:\n\n"
-        + core.observations,
-        core.rewards,
-        example + "\n\n" + _list_arguments({**ARGUMENTS, **options}),
-        core.references,
-    )
+    @classmethod
+    def parse(cls, text: str) -> Mnemonic:
+        """Read a mnemonic such as ``"h36c"``, or raise `InvalidMnemonicError`."""
+        match = _PATTERN.fullmatch(text) if isinstance(text, str) else None
+        if match is None:
+            raise InvalidMnemonicError(
+                f"{text!r} is not a mnemonic: write a core letter ({', '.join(CORES)}), the number "
+                "of states, and for several streams a letter (b two, c three, …), as in 'h36c'"
+                + _nearest(text)
+            )
+        core, n_states, stream = match.groups()
+        if core not in CORES:
+            known = f"{', '.join(CORES)}{_nearest(text)}"
+            raise InvalidMnemonicError(
+                f"unknown core letter {core!r} in {text!r}; known cores: {known}"
+            )
+        return cls(core, int(n_states), ord(stream) - ord("a") + 1 if stream else 1)
 
+    def __str__(self) -> str:
+        stream = "" if self.n_streams == 1 else chr(ord("a") + self.n_streams - 1)
+        return f"{self.core}{self.n_states}{stream}"
 
-def outcome_table(mdp: TabularMDP) -> str:
-    """Return the outcomes of an MDP as a Markdown table: a row for each state and its actions.
+    def stream_length(self, core_states: int) -> int:
+        """Return how many transient states each stream has around ``core_states`` states.
 
-    The last cell has the reward if all outcomes share it. Otherwise each outcome has its reward in
-    parentheses, with its duration if steps take time.
-    """
-    timed = mdp.durations is not None
-    said = "reward, time" if timed else "reward"
-    lines = [f"| s | a | next state: probability ({said}) | r |", "|---|---|---|---|"]
-    times = np.ones_like(mdp.reward) if mdp.durations is None else mdp.durations
-    for s, a in np.argwhere(mdp.allowed_actions).tolist():
-        columns = mdp.next_state[s, a], mdp.probability[s, a], mdp.reward[s, a], times[s, a]
-        outcomes = [o for o in zip(*(c.tolist() for c in columns), strict=True) if o[1] > 0.0]
-        rewards = {reward for _, _, reward, _ in outcomes}
-        shared = f"{rewards.pop():g}" if len(rewards) == 1 and not timed else ""
-        cells = (
-            f"{n}: {p:g}" + ("" if shared else f" ({r:g}{f', {t:g}' * timed})")
-            for n, p, r, t in outcomes
+        If there are too few, or they do not divide evenly, raise `InvalidMnemonicError`.
+        """
+        n_transient = self.n_states - core_states
+        length, rest = divmod(n_transient, self.n_streams)
+        shortest = 0 if self.n_streams == 1 else 1
+        if rest == 0 and length >= shortest:
+            return length
+        lengths = sorted({max(shortest, length), max(shortest, length + 1)})
+        sizes = (core_states + n * self.n_streams for n in lengths)
+        nearest = ", ".join(str(Mnemonic(self.core, size, self.n_streams)) for size in sizes)
+        problem = (
+            f"leaves {n_transient} for transient states, which does not divide evenly among "
+            f"{self.n_streams} streams"
         )
-        lines.append(f"| {s} | {a} | {', '.join(cells)} | {shared} |")
-    return "\n".join(lines)
+        if n_transient < 0:
+            problem = f"has {self.n_states} states, but core {self.core!r} alone has {core_states}"
+        raise InvalidMnemonicError(f"'{self}' {problem}; the nearest valid ones: {nearest}")
 
 
-def _outcomes(core: TabularMDP) -> str:
-    """Return a table of a core's outcomes, or nothing if it would be long."""
-    if core.n_states * core.n_actions > MOST_ROWS:
-        return ""
-    return f"\n\n{outcome_table(core)}"
+def make_mdp(
+    mnemonic: str,
+    advance_probs: ArrayLike | None = None,
+    stream_rewards: ArrayLike | None = None,
+    entry_state: int | Sequence[int] = 0,
+    core_options: Mapping[str, Any] | None = None,
+) -> TabularMDP:
+    """Build the unichain MDP that a mnemonic names.
+
+    Parameters
+    ----------
+    mnemonic : str
+        Core letter, number of states, stream letter: ``"h36c"``, ``"c10"``, ``"x9d"``.
+    advance_probs, stream_rewards, entry_state
+        As in `attach_streams`; without effect for a mnemonic without transient states.
+    core_options : mapping, optional
+        Keyword arguments of the core's function in `unichain_gym.cores`, for instance
+        ``{"n_states": 20, "branching": 4, "seed": 1}`` for core ``g``. They may change the core's
+        number of states, which is part of the mnemonic's number.
+
+    Raises
+    ------
+    InvalidMnemonicError, InvalidModelError
+        If the mnemonic, an option or a number is invalid, or there are more than 10^9 outcomes.
+    """
+    parsed = Mnemonic.parse(mnemonic)
+    build = CORES[parsed.core].build
+    if not isinstance(core_options, Mapping | None):
+        raise InvalidModelError(f"core_options must be a dict of options; got {core_options!r}")
+    options = dict(core_options or {})
+    known = list(inspect.signature(build).parameters)
+    refuse_unknown(InvalidModelError, f"core {parsed.core!r}", "option", options, known)
+    core = build(**options)
+    _check_size(core, parsed.n_states)
+    length = parsed.stream_length(core.n_states)
+    # Always build a stream, so that wrong arguments raise an error without streams too.
+    shape, numbers = (parsed.n_streams, max(1, length)), (advance_probs, stream_rewards)
+    around = attach_streams(core, *shape, *numbers, entry_state, name=mnemonic)
+    return around if length else core
 
 
-def _page(
-    about: str, actions: str, states: str, rewards: str, arguments: str, references: Iterable[str]
-) -> str:
-    """Return a page under Gymnasium's headings, the same for all cores in part."""
-    sections = {
-        "Description": about,
-        "Action Space": actions,
-        "Observation Space": states,
-        "Starting State": STARTING_STATE,
-        "Rewards": f"{STREAM_REWARDS} In the core:\n\n{rewards}",
-        "Episode End": EPISODE_END,
-        "Information": INFORMATION,
-        "Arguments": arguments,
-        "References": "\n".join(map(_bullet, dict.fromkeys([PAPER, *references]))),
-        "Version History": "* v0: initial version.",
-    }
-    return "\n\n".join(f"## {name}\n{_wrap(text)}" for name, text in sections.items())
+def attach_streams(
+    core: TabularMDP,
+    n_streams: int,
+    length: int | Sequence[int],
+    advance_probs: ArrayLike | None = None,
+    stream_rewards: ArrayLike | None = None,
+    entry_state: int | Sequence[int] = 0,
+    *,
+    name: str | None = None,
+) -> TabularMDP:
+    """Put streams of transient states in front of a core.
+
+    In a transient state, action a advances by one with probability ``advance_probs[a]`` and
+    stays otherwise; either way it pays ``stream_rewards[a]``, and takes the time 1. The MDP has
+    sum(length) + core.n_states states, and starts uniformly in a transient one.
+
+    Parameters
+    ----------
+    core : TabularMDP
+        The recurrent MDP that the streams enter; its number of actions A is kept.
+    n_streams : int
+        At least 1.
+    length : int or sequence of n_streams int
+        Transient states in each stream, at least 1.
+    advance_probs, stream_rewards : array_like of float, shape (A,) or (n_streams, A), optional
+        Probabilities in (0, 1], by default evenly spaced from 0.3 to 0.6, the paper's numbers;
+        rewards, by default evenly spaced from 0 to 1.
+    entry_state : int or sequence of n_streams int
+        The core's state that each stream enters.
+    name : str, optional
+
+    Raises
+    ------
+    InvalidModelError
+        If a number is out of range or does not fit the core, or there are more than 10^9 outcomes.
+    """
+    check_mdp(core)
+    require_integers(InvalidModelError, low=1, n_streams=n_streams)
+    _check_size(core, n_streams)
+    A = core.n_actions
+    advance_probs = np.linspace(0.3, 0.6, A) if advance_probs is None else advance_probs
+    stream_rewards = np.linspace(0.0, 1.0, A) if stream_rewards is None else stream_rewards
+    advance = _by_stream_and_action("advance_probs", advance_probs, n_streams, A)
+    pay = _by_stream_and_action("stream_rewards", stream_rewards, n_streams, A)
+    if not ((advance > 0.0) & (advance <= 1.0)).all():
+        given = np.asarray(advance_probs).tolist()
+        raise InvalidModelError(f"advance_probs must be above 0 and at most 1 each; got {given}")
+    lengths = _by_stream("length", length, n_streams, 1, None)
+    entries = _by_stream("entry_state", entry_state, n_streams, 0, core.n_states - 1)
+
+    n = int(lengths.sum())
+    S = n + core.n_states
+    K = max(2, core.next_state.shape[2])
+    _check_size(core, S)
+    next_state = np.broadcast_to(np.arange(S)[:, None, None], (S, A, K)).copy()
+    probability, reward, durations = np.zeros((S, A, K)), np.zeros((S, A, K)), None
+    stream = np.repeat(np.arange(n_streams), lengths)
+    follower = np.arange(1, n + 1)
+    follower[np.cumsum(lengths) - 1] = n + entries
+    next_state[:n, :, 1] = follower[:, None]
+    probability[:n, :, 0] = 1.0 - advance[stream]
+    probability[:n, :, 1] = advance[stream]
+    reward[:n, :, :2] = pay[stream, :, None]
+
+    in_core = slice(n, None), slice(None), slice(core.next_state.shape[2])
+    next_state[in_core] = core.next_state + n
+    probability[in_core], reward[in_core] = core.probability, core.reward
+    if core.durations is not None:
+        durations = np.ones((S, A, K))
+        durations[in_core] = core.durations
+    initial = np.where(np.arange(S) < n, 1.0 / n, 0.0)
+    name = name or f"{core.name} with {n_streams} streams"
+    tables = next_state, probability, reward
+    names = core.action_names
+    return TabularMDP(*tables, initial, name, action_names=names, durations=durations)
 
 
-def _wrap(text: str) -> str:
-    """Break the lines of plain paragraphs evenly; lists, tables and code stay as they are."""
-    return "\n\n".join(
-        part if part.startswith(("* ", "|", "```")) else textwrap.fill(" ".join(part.split()), 96)
-        for part in text.split("\n\n")
-    )
+def _check_size(core: TabularMDP, n_states: int) -> None:
+    _, A, K = core.next_state.shape
+    require_room("the table of outcomes", n_states, A, max(2, K))
 
 
-def _example(mnemonic: str, env_id: str) -> str:
-    keyword = f', mnemonic="{mnemonic}"' if env_id == "Unichain-v0" else ""
-    return f'```python\ngymnasium.make("unichain_gym:{env_id}"{keyword}, info_level="full")\n```'
+def _nearest(text: str) -> str:
+    close = difflib.get_close_matches(str(text).lower(), MNEMONICS)
+    return f"; the nearest valid ones: {', '.join(close)}" if close else ""
 
 
-def _list_arguments(arguments: Mapping[str, str]) -> str:
-    return "\n".join(_bullet(f"``{name}``: {meaning}") for name, meaning in arguments.items())
+def _by_stream_and_action(what: str, values: ArrayLike, n_streams: int, A: int) -> FloatArray:
+    array = read_reals(values, what)
+    if array.shape not in ((A,), (n_streams, A)):
+        raise InvalidModelError(
+            f"{what} needs one number for each action, shape ({A},), or for each stream too, shape "
+            f"({n_streams}, {A}); got shape {array.shape}"
+        )
+    if not np.isfinite(array).all():
+        raise InvalidModelError(f"{what} must be finite; got {array.tolist()}")
+    return np.broadcast_to(array, (n_streams, A))
 
 
-def _bullet(text: str) -> str:
-    words = " ".join(text.split())
-    return textwrap.fill(words, 96, initial_indent="* ", subsequent_indent="  ")
+def _by_stream(
+    what: str, values: int | Sequence[int], n_streams: int, low: int, high: int | None
+) -> IntArray:
+    array = read_array(values, what)
+    if array.shape not in ((), (n_streams,)) or not np.issubdtype(array.dtype, np.integer):
+        raise InvalidModelError(
+            f"{what} must be one integer or one for each of the {n_streams} streams; got {values!r}"
+        )
+    if (array < low).any() or (high is not None and (array > high).any()):
+        bounds = f"at least {low}" if high is None else f"{low} to {high}"
+        raise InvalidModelError(f"{what} must be {bounds}; got {values!r}")
+    return np.broadcast_to(array.astype(np.int64), (n_streams,))
 
 
 class UnichainEnv(TabularEnv):
@@ -242,7 +299,7 @@ class UnichainVectorEnv(TabularVectorEnv):
 
 UnichainEnv.__doc__ = f"""{UnichainEnv.__doc__}
 
-{describe_suite()}
+{describe_suite(CORES.values())}
 
 ## Example
 >>> import gymnasium as gym, unichain_gym

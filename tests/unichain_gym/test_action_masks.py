@@ -7,9 +7,9 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from unichain_gym import TabularEnv, TabularMDP, TabularVectorEnv, attach_streams
+from unichain_gym.descriptions import outcome_table
 from unichain_gym.drawing import draw_mdp
 from unichain_gym.errors import InvalidArgumentError
-from unichain_gym.suite import outcome_table
 
 
 @pytest.fixture
