@@ -24,6 +24,7 @@ import numpy as np
 
 from unichain_gym.interface import FloatArray, IntArray, RewardProcess
 from unichain_gym.outcomes import draw_thresholds, read_count, read_generator, require_room
+from unichain_gym.structure import edges
 from unichain_gym.summary import html_table
 
 BLOCK = 2**16  # of draws
@@ -108,63 +109,67 @@ def simulate(chain: RewardProcess, n_steps: int, seed: int | np.random.Generator
     rng = read_generator(seed, "seed")
     thresholds = draw_thresholds(chain.initial_distribution)
     start = int(np.searchsorted(thresholds, rng.random(), side="right"))
-    table, mdp = chain._outcomes, chain.mdp
+    table = chain._outcomes
     drawn = table.draw(start, n_steps, rng)
     states = np.concatenate(([start], table.after.take(drawn)))
-    if mdp is None or chain.policy is None:
-        times = None if chain.durations is None else chain.durations.take(states[:-1])
-        return Trajectory(states, None, chain.reward.take(states[:-1]), times, chain.state_names)
-    action = table.action.take(drawn)
-    place = table.number.take(drawn)
-    place += states[:-1] * (mdp.n_actions * mdp.next_state.shape[2])
-    times = None if mdp.durations is None else mdp.durations.take(place)
-    names = chain.state_names, mdp.action_names
-    return Trajectory(states, action, mdp.reward.take(place), times, *names)
-
-
-def list_outcomes(chain: RewardProcess) -> tuple[IntArray, IntArray, FloatArray, IntArray]:
-    """Return the number of outcomes of each state; next state, probability and number of all.
-
-    An outcome has the number a K + k, or without actions its next state.
-    """
-    mdp, policy, P = chain.mdp, chain.policy, chain.transition_matrix
-    if mdp is None or policy is None:
-        after: IntArray = P.indices.astype(np.int64)
-        return np.diff(P.indptr).astype(np.int64), after, P.data, after
-    state, action = np.nonzero(policy)
-    p = policy[state, action, None] * mdp.probability[state, action]
-    row, k = np.nonzero(p)
-    state, number = state[row], action[row] * p.shape[1] + k
-    after = mdp.next_state.reshape(len(policy), -1)[state, number]
-    return np.bincount(state, minlength=len(policy)), after, p[row, k], number
+    times = None if table.duration is None else table.duration.take(drawn)
+    if chain.mdp is None or table.action is None:
+        return Trajectory(states, None, table.reward.take(drawn), times, chain.state_names)
+    names = chain.state_names, chain.mdp.action_names
+    return Trajectory(states, table.action.take(drawn), table.reward.take(drawn), times, *names)
 
 
 class OutcomeTable:
-    """The outcomes of all states, state by state, for drawing them.
+    """The possible outcomes of all states, state by state.
 
-    ``first`` is the first outcome of each state, (S + 1,); ``after``, ``number`` and ``action``
-    belong to each outcome; ``thresholds`` are cumulative probabilities within each state, the last
-    out of reach.
+    Columns, one entry for each outcome: its state, the next state ``after``, the probability ``p``,
+    reward, duration (None if all are 1) and action (None for a chain without an MDP). ``first`` is
+    the first outcome of each state, (S + 1,).
     """
 
     def __init__(self, chain: RewardProcess) -> None:
-        count, self.after, p, self.number = list_outcomes(chain)
-        self.action = self.number // (1 if chain.mdp is None else chain.mdp.next_state.shape[2])
+        mdp, policy = chain.mdp, chain.policy
+        tau: FloatArray | None
+        self.action: IntArray | None = None
+        taken: Any
+        if mdp is None or policy is None:
+            (taken, self.after), self.p = (
+                edges(chain.transition_matrix),
+                chain.transition_matrix.data,
+            )
+            self.state, reward, tau = taken, chain.reward, chain.durations
+        else:
+            state, action = np.nonzero(policy)
+            p = policy[state, action, None] * mdp.probability[state, action]
+            row, k = np.nonzero(p)
+            self.state, self.action, self.p = state[row], action[row], p[row, k]
+            taken = self.state, self.action, k
+            self.after, reward, tau = mdp.next_state[taken], mdp.reward, mdp.durations
+        self.reward = reward[taken]
+        self.duration = None if tau is None else tau[taken]
+        count = np.bincount(self.state, minlength=chain.n_states)
         self.first = np.concatenate(([0], np.cumsum(count)))
-        self.width = 1 << int(count.max() - 1).bit_length()  # of rows that are halved
-        self.thresholds = np.empty_like(p)
+
+    @cached_property
+    def thresholds(self) -> FloatArray:
+        """Cumulative probabilities within each state, the last out of reach."""
+        thresholds, count = np.empty_like(self.p), np.diff(self.first)
         for width in np.unique(count):
             entries = self.first[:-1][count == width][:, None] + np.arange(width)
-            self.thresholds[entries] = p[entries].cumsum(axis=1)
-        self.thresholds[self.first[1:] - 1] = np.inf
+            thresholds[entries] = self.p[entries].cumsum(axis=1)
+        thresholds[self.first[1:] - 1] = np.inf
+        return thresholds
+
+    @cached_property
+    def width(self) -> int:
+        """The length of rows for bisection: a power of 2, at least the outcomes of any state."""
+        return 1 << int(np.diff(self.first).max() - 1).bit_length()
 
     @cached_property
     def _rows(self) -> tuple[FloatArray, IntArray, IntArray]:
         """Thresholds in rows of equal width, the row of the next state, and each outcome."""
-        count = np.diff(self.first)
-        place = np.arange(self.after.size)
-        place += np.repeat(self.width * np.arange(count.size) - self.first[:-1], count)
-        size = count.size * self.width
+        place = np.arange(self.p.size) + (self.width * self.state - self.first[self.state])
+        size = (self.first.size - 1) * self.width
         thresholds, following = np.full(size, np.inf), np.zeros(size, dtype=np.int64)
         outcome = np.zeros(size, dtype=np.int64)
         thresholds[place], following[place] = self.thresholds, self.after * self.width
