@@ -41,12 +41,15 @@ _MOVES = 0.25
 # of E beyond which own means matter; with fewer rows the correlation itself decides.
 _LASTING, _OWN, _FEW_ROWS = 0.5, 0.05, 50
 
-# Misfits matter beyond this share of E, and the standard deviation of groups' misfits.
-_MISFIT, _SPREAD = 0.05, 0.1
+# Misfits matter beyond this share of E, as do standard deviations between groups.
+_MISFIT = 0.05
 
-# Smallest correlation of surprises that matters, and into how many classes values are put; fewest
-# effective trials of a standard error.
-_ALIKE, _CLASSES, _EVENTS = 0.05, 32, 10.0
+# The smallest correlation of surprises that matters, and their standard deviation as a share of E;
+# into how many classes values are put.
+_ALIKE, _SPREAD, _CLASSES = 0.05, 0.1, 32
+
+# Fewest effective trials of a standard error; share of E beyond which a rare event matters.
+_EVENTS, _RARE = 10.0, 0.1
 
 # Up to this many distinct starts are a group each; more are put into about so many groups.
 _FEW_STARTS, _GROUPS = 40, 16
@@ -280,7 +283,7 @@ def check_starts(
     unit: float,
     settled: bool,
     gain_rows: str = "tail",
-) -> tuple[list[Misfit], bool]:
+) -> tuple[list[Misfit], float]:
     """Compare the values of starts with the rewards of their trials.
 
     u(H), the sum of the first H surprises, has mean 0 from any start if values are right; NaN is
@@ -290,14 +293,15 @@ def check_starts(
     given one is off at each of T timesteps). All trials, groups of `MIN_TRIALS`, and differences
     between all groups (`_between`) share the level in thirds.
 
-    Returns the misfit of each group at its longest horizon, most significant first; and whether
-    some group's noise is unknown because few rare events make it up.
+    Returns the misfit of each group at its longest horizon, most significant first; and by how much
+    one trial changes the start's mean value, if few trials make up the noise of rewards (or 0).
     """
     from scipy.special import stdtrit  # takes long to import
 
     T, taken = R.shape[1], np.isfinite(delta)
     whole: BoolArray = np.asarray(taken.all(axis=1))
-    rare = few_events(np.nansum(R - mean_of(R), axis=1))
+    earned = np.nansum(R - mean_of(R), axis=1)
+    rare, largest = few_events(earned), float(np.abs(earned).max()) / len(earned)
     C, n, paid = (partial_sums(np.where(taken, x, 0.0)) for x in (delta, 1.0, R))
     tests = [(H, True) for H in sorted({max(1, T // 8), max(1, T // 4), max(1, T // 2), T})]
     tests += [(T, False)] * settled
@@ -308,7 +312,7 @@ def check_starts(
     x = np.clip((np.arange(T) + 0.5 - T // 2) / (T - T // 2), 0.0, 1.0)
     fade = np.where(x < 0.5, 1.0 - 2.0 * x**2, 2.0 * (1.0 - x) ** 2)
     found: dict[int, Misfit] = {}
-    unknown, between = False, None
+    between = None
 
     def misfit(i: int, mean: float, error: float) -> Misfit:
         predicted = float(values[groups[i], 0].mean())
@@ -339,15 +343,15 @@ def check_starts(
             z, room = -float(stdtrit(len(group) - 1, p)), 0.0
             if rare or few_events(noise):
                 # A Poisson count of -log(p) is 0 with probability p: so many events may be lacking.
-                largest = float(np.abs(noise).max()) / len(group)
-                room, unknown = -np.log(p) * largest, unknown or largest > least
+                room = -np.log(p) * float(np.abs(noise).max()) / len(group)
             if abs(x.mean()) > max(z * error, least) + room:
                 # Longer horizons overwrite shorter ones: they depend less on fitted values.
                 found[i] = misfit(i, float(x.mean()), error)
     if between:
         found.setdefault(between.group, between)
     sureness = {k: abs(m.direct - m.predicted) / max(m.error, _TINY) for k, m in found.items()}
-    return [found[k] for k in sorted(found, key=lambda k: -sureness[k])], unknown
+    misfits = [found[k] for k in sorted(found, key=lambda k: -sureness[k])]
+    return misfits, largest if rare and largest > _RARE * unit else 0.0
 
 
 def _between(
@@ -378,7 +382,7 @@ def _between(
     upper = expected**2 / max(float(spreads), _TINY)
     lower = expected**2 / max(float((parts**2 / (n - 1)).sum()), _TINY)
     spread = np.sqrt(max(0.0, float(n @ means**2) - expected) / len(x))
-    if fdtrc(upper, lower, F) >= level or spread <= _SPREAD * unit or few_events(rest):
+    if fdtrc(upper, lower, F) >= level or spread <= _MISFIT * unit or few_events(rest):
         return None
     j = int(np.argmax(n * means**2))
     return int(names[j]), float(means[j]), float(np.sqrt(variance[j] / n[j]))

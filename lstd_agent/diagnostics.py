@@ -107,8 +107,9 @@ class Diagnostics:
     misfits, start_agrees, prefers_returns : list of Misfit, bool
         Groups of starts whose values contradict returns, most significant first; whether there are
         none; and whether returns give the better difference of starts.
-    error_unknown : bool
-        Whether few rare rewards make up the noise, so that no misfit can be detected.
+    rare, error_unknown : float, bool
+        By how much one trial changes the mean value of the start, if few trials make up the noise
+        of rewards and this matters, else 0; and whether that is so: errors may be far too small.
     tail, settled, tail_rewards : TailCheck, bool, tuple of float
         How much of the start's value may be missing, whether the tail has settled, and the mean
         rewards of its halves, per unit of time.
@@ -157,7 +158,7 @@ class Diagnostics:
     start_error: float
     start_noise: bool
     misfits: list[Misfit]
-    error_unknown: bool
+    rare: float
     tail: TailCheck
     tail_rewards: tuple[float, ...]
     n_checked: int
@@ -184,6 +185,11 @@ class Diagnostics:
     def start_agrees(self) -> bool:
         """Whether the values of the start agree with returns."""
         return not self.misfits and not self.start_noise
+
+    @property
+    def error_unknown(self) -> bool:
+        """Whether few rare rewards make up the noise."""
+        return self.rare > 0.0
 
     @property
     def prefers_returns(self) -> bool:
@@ -280,6 +286,13 @@ class Diagnostics:
                 f"{'; '.join(shown)}{f'; and {more} more' if more > 0 else ''}: "
                 f"{instead if self.prefers_returns else ''}use {_DISTINGUISH}, more neighborhoods "
                 "(n_anchors) or, where the standard error is large, more trials"
+            )
+        if self.rare:
+            found.append(
+                f"few rare rewards decide gain and values: one of {self.n_checked} trials changes "
+                f"the start's mean value by {self.rare:.2g} (in all, the start changes the total "
+                f"reward by {tail.unit:.3g}), so standard errors may be far too small: collect "
+                "more trials"
             )
         if self.start_noise:
             found.append(

@@ -108,7 +108,7 @@ def diagnose_fit(fit: Fit) -> Diagnostics:
     groups, gain = checks.start_groups(first), system.gain * time
     tail = checks.check_tail(R, [block[:, :T] for block in blocks], groups)
     delta = np.where(skipped, np.nan, R - gain + v[:, 1:] - v[:, :-1])
-    found, unknown = checks.check_starts(
+    found, rare = checks.check_starts(
         *(R, v, delta, gain, groups, tail.unit, tail.settled and not skipped.any()),
         gain_rows=fit.fitted.gain.rows,
     )
@@ -144,7 +144,7 @@ def diagnose_fit(fit: Fit) -> Diagnostics:
         start_error=errors[1],
         start_noise=bool(errors[1] > noise),
         misfits=_misfits(found, groups, first, encoding.decode),
-        error_unknown=unknown,
+        rare=rare,
         tail=tail,
         tail_rewards=tuple(float(checks.mean_of(x, (0, 1))) / time for x in halves),
         n_checked=N,

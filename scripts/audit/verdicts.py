@@ -140,6 +140,7 @@ _KNOWN = {
     "state is hidden": "hidden",
     "use features, or": "misfit",
     "has a standard error of": "noise",
+    "few rare rewards decide": "rare",
 }
 
 
