@@ -32,10 +32,8 @@ LEVEL = 0.03 / 5
 MIN_TRIALS, FEWEST_TRIALS = 24, 12
 
 # Missing rewards matter beyond this share of E; probability of this for an alarm, for "not known".
-_MISSING, _SURE, _MAYBE = 0.15, 0.8, 0.3
-
-# States have not settled if they will still move by more standard deviations.
-_MOVES = 0.25
+# States have not settled if they will still move by more standard deviations than _MOVES.
+_MISSING, _SURE, _MAYBE, _MOVES = 0.15, 0.8, 0.3, 0.25
 
 # The share of the correlation that is left after a quarter of the trial where trials mix; the share
 # of E beyond which own means matter; with fewer rows the correlation itself decides.
@@ -54,8 +52,7 @@ _EVENTS, _RARE = 10.0, 0.1
 # Up to this many distinct starts are a group each; more are put into about so many groups.
 _FEW_STARTS, _GROUPS = 40, 16
 
-_TINY = 1e-300
-_ROUNDING = 1e-9
+_TINY, _ROUNDING = 1e-300, 1e-9
 
 
 def in_a_line(observation: Any) -> str:
@@ -67,20 +64,15 @@ def in_a_line(observation: Any) -> str:
 
 @dataclass(frozen=True)
 class TailCheck:
-    """Whether the rewards and the states of the last timesteps have settled.
+    """Whether the rewards and the states of the last timesteps have settled."""
 
-    ``missing``: reward above the gain after the last timestep; ``unit``: E, by how much the start
-    changes the total reward; ``known``: whether trials show if rewards have settled; ``moving``:
-    further movement of states, in standard deviations.
-    """
-
-    missing: float
+    missing: float  # reward above the gain after the last timestep
     missing_error: float
-    unit: float
+    unit: float  # E, by how much the start changes the total reward
     rewards_settled: bool
     states_settled: bool
-    known: bool
-    moving: float
+    known: bool  # whether trials show if rewards have settled
+    moving: float  # further movement of states, in standard deviations
 
     @property
     def settled(self) -> bool:
@@ -90,20 +82,15 @@ class TailCheck:
 
 @dataclass(frozen=True)
 class Misfit:
-    """A group of starts (0: all trials) whose mean value contradicts the rewards of its trials.
-
-    ``predicted``: mean value by the fit; ``direct``: by rewards above the gain of ``horizon``
-    timesteps and, if ``closed``, by the fitted value after them; ``error``: the standard error of
-    the difference; ``start``: one of ``n_starts`` different starts (None for all trials).
-    """
+    """A group of starts (0: all trials) whose mean value contradicts the rewards of its trials."""
 
     group: int
-    predicted: float
-    direct: float
-    error: float
+    predicted: float  # mean value by the fit
+    direct: float  # by rewards above the gain of ``horizon`` timesteps
+    error: float  # standard error of the difference
     horizon: int
-    closed: bool
-    start: Any = None
+    closed: bool  # whether ``direct`` includes the fitted value after the horizon
+    start: Any = None  # one of ``n_starts`` different starts; None for all trials
     n_starts: int = 0
 
     def __str__(self) -> str:
@@ -153,8 +140,7 @@ def mean_of(x: FloatArray, axis: int | tuple[int, ...] = 0) -> FloatArray:
 def start_groups(starts: Any) -> list[IntArray]:
     """Return groups of trials with like starts (N,) or (N, k): all trials first.
 
-    Few distinct starts are a group each. Others are halved along the direction in which they vary
-    most, and the halves again.
+    Many distinct starts are halved along the direction in which they vary most, and again.
     """
     x, groups = np.asarray(starts).reshape(len(starts), -1), [np.arange(len(starts))]
     kinds, kind, n = np.unique(x, axis=0, return_inverse=True, return_counts=True)
@@ -175,11 +161,10 @@ def start_groups(starts: Any) -> list[IntArray]:
 
 
 def still_missing(R: FloatArray, length: int, least: float = 0.0) -> tuple[float, float, float]:
-    """Return the reward after the last timestep, its error, and P(its size > ``least``).
+    """Return the reward after the last timestep, L b q^K/(1-q), its error, P(its size > ``least``).
 
-    It fits m_k = a + b q^k with q = exp(-L/τ) to the mean rewards of K windows of L timesteps from
-    a quarter of the trial on, for 24 time constants τ, each of weight exp(-χ²/2). The rest is
-    L b q^K/(1-q).
+    m_k = a + b q^k with q = exp(-L/τ) are mean rewards of K windows of L timesteps from a quarter
+    of the trial on, for 24 time constants τ, each of weight exp(-χ²/2).
     """
     from scipy.special import ndtr  # takes long to import
 
@@ -242,8 +227,7 @@ def check_tail(
 def _movement_left(F: FloatArray, lengths: IntArray, z: float) -> float:
     """Return the smallest movement left over lengths, in standard deviations.
 
-    D is the last window less the first. Each half of the trials is projected on a direction that
-    the other half gives: mean D/sd² of features with a large S.
+    Each half of the trials is projected on a direction by the other: mean D/sd² of large S.
     """
     T, h, N = F.shape[1], F.shape[1] // 2, len(F)
     tail = F[:, h:][np.isfinite(F[:, h:, 0])]
@@ -452,8 +436,7 @@ def _between(
 def _errors_of_groups(u: FloatArray, rate: FloatArray, groups: Sequence[IntArray]) -> list[float]:
     """Return standard errors of groups' mean u, less shares ``rate`` (N,) of the total u.
 
-    Jumps, the parts of u beyond 6 median deviations from the group's median, are counted with all
-    trials: a group that happens to lack a rare event still counts it.
+    Jumps beyond 6 median deviations count in groups that happen to lack them, too.
     """
     jumps, rest = np.zeros(len(u)), u.copy()
     for group in groups[1:] or groups:
@@ -472,8 +455,7 @@ def _errors_of_groups(u: FloatArray, rate: FloatArray, groups: Sequence[IntArray
 def ends_without_support(lengths: IntArray, states: FloatArray) -> float:
     """Return the share of ended trials whose last state hardly any other trial left.
 
-    That is, fewer than .1 % of the states (N, T, k) with a successor are as extreme in some
-    component. Logs that end when a queue is empty never show what follows.
+    Then fewer than .1 % of states (N, T, k) with a successor are as extreme in some component.
     """
     T = states.shape[1]
     ended = np.flatnonzero(lengths < T)

@@ -23,8 +23,7 @@ from lstd_agent.trials.encoding import Encoding
 Kind = TypeVar("Kind", bound=np.generic)
 
 # Share of a window's samples that lies outside its bulk, and the number of samples to find it.
-_OUTLIERS = 0.01
-_N_BULK = 1000
+_OUTLIERS, _N_BULK = 0.01, 1000
 
 
 @dataclass(frozen=True)
@@ -181,8 +180,7 @@ class Fit:
     def most_sampled(self, states: States) -> IntArray:
         """Return the neighbourhoods (m,) that predict states (m,) without a timestep.
 
-        Among the neighbourhoods whose bulk contains a state, the one with most samples predicts. If
-        there is none, the one with the nearest bulk predicts.
+        Of those whose bulk contains a state the most sampled, otherwise the one of nearest bulk.
         """
         samples = self.samples_of(states)
         if len(samples) == 1 or self.source.are_places or self.source.is_sparse:
@@ -209,10 +207,8 @@ class Fit:
     @cached_property
     def samples_of(self) -> Callable[[States], FloatArray]:
         """How many samples (n, m) of encoded observations (m,) there are in each window."""
-        found: Callable[[States], FloatArray] = self.source.samples_of(
-            self.system.windows, self.fitted.evidence
-        )
-        return found
+        found: Any = self.source.samples_of(self.system.windows, self.fitted.evidence)
+        return lambda states: np.asarray(found(states))
 
     def states_determined(self, states: States, neighborhood: IntArray) -> BoolArray:
         """Return `determined` of encoded observations (m,) for neighbourhoods (m,)."""
@@ -246,8 +242,8 @@ class Fit:
     ) -> FloatArray:
         """Return what unseen outcomes may add to the standard errors of values (m,).
 
-        An outcome that n samples did not show may have a probability of 3/n (at 95 %, two standard
-        errors). Its effect is taken as the spread of values in the neighbourhood.
+        What n samples did not show may have a probability of 3/n (two standard errors); its effect
+        is the spread of values in the neighbourhood.
         """
         system, windows, place = self.system, self.system.windows, neighborhood
         if self.choice.backup == "model":  # the model uses all timesteps

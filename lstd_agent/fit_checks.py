@@ -19,18 +19,13 @@ from lstd_agent.trials.counts import TransitionCounts
 from lstd_agent.trials.encoding import Encoding
 from lstd_agent.trials.kept import NO_TIME, KeptTrials
 
-# Fewer transitions do not show that a class of states is never left.
-_ENOUGH_TRANSITIONS = 100
-
-# An undetermined value needs no warning if returns confirm it with an error below this share of E,
+# Fewer transitions do not show that a class of states is never left. An undetermined value needs no warning if returns confirm it with an error below this share of E,
 # or if few starts are near the others.
-_VOUCHED, _AT_EDGE, _REACH = 0.05, 0.1, 0.5
+_ENOUGH_TRANSITIONS, _VOUCHED, _AT_EDGE, _REACH = 100, 0.05, 0.1, 0.5
 
-# So many trials within so many standard deviations stand for an unseen start.
-_ENOUGH_NEAR, _NEAR = 10, 0.25
-
-# Numbers of drawn trials, of columns that are checked, and of observations at a time.
-_N_DRAWN, MOST_COLUMNS, CHUNK = 2000, 20, 16384
+# So many trials within so many standard deviations stand for an unseen start; numbers of drawn
+# trials, of columns that are checked, and of observations at a time.
+_ENOUGH_NEAR, _NEAR, _N_DRAWN, MOST_COLUMNS, CHUNK = 10, 0.25, 2000, 20, 16384
 
 
 def check_single_class(source: Any, encoding: Encoding) -> None:
@@ -71,10 +66,7 @@ def mean_duration(source: Any) -> float:
 
 
 def watched(states: Any, here: BoolArray, features: Callable[[Any], Any]) -> list[FloatArray]:
-    """Return two blocks (M, T + 1, d) that may show movement of states; 0 where a trial is over.
-
-    Raw observations; and squares and features of vectors, or indicators of counted states.
-    """
+    """Return two blocks (M, T + 1, d) that may show movement of states; 0 where a trial is over."""
     x = states[here].reshape(int(here.sum()), -1)
     raw = x[:, :: -(-x.shape[1] // MOST_COLUMNS)].astype(np.float64)
     if states.ndim == 2:
@@ -90,10 +82,7 @@ def watched(states: Any, here: BoolArray, features: Callable[[Any], Any]) -> lis
 
 
 def _columns_of_states(state: IntArray, t: IntArray, middle: int) -> FloatArray:
-    """Return indicators of states (n,) at timesteps (n,); of many states, of classes of them.
-
-    Classes are by when states are seen in the first half of the trial.
-    """
+    """Return indicators of states (n,) at timesteps (n,); of many, of classes by when early."""
     kinds, kind = np.unique(state, return_inverse=True)
     if len(kinds) > 2 * MOST_COLUMNS:
         early = t < middle
@@ -101,9 +90,7 @@ def _columns_of_states(state: IntArray, t: IntArray, middle: int) -> FloatArray:
         when = np.bincount(kind[early], t[early], len(kinds)) / np.maximum(seen, 1)
         order = np.argsort(np.where(seen > 0, when, np.inf), kind="stable")
         before = np.cumsum(seen[order]) - seen[order]
-        place = np.empty(len(kinds), dtype=np.int64)
-        place[order] = before * MOST_COLUMNS // max(1, int(seen.sum()))
-        kind = place[kind]
+        kind = (before * MOST_COLUMNS // max(1, int(seen.sum())))[np.argsort(order)[kind]]
     return np.asarray(np.eye(int(kind.max()) + 1)[kind])
 
 
@@ -173,21 +160,21 @@ def _returns_of(fit: Fit, a: Any, b: Any, gain: float | None = None) -> tuple[fl
 
 
 def trial_weights(starts: Any, wanted: Any) -> FloatArray:
-    """Return weights (N,) that make a mean over trials a mean over starts (n[, k]).
+    """Return weights (N,) of trials for a mean over starts (n[, k]), or those near vectors.
 
-    A vector without trials takes those nearby. All weights are 0 if some start has no trial.
+    All are 0 if some start has no trial.
     """
     x = np.asarray(starts, dtype=np.float64).reshape(len(starts), -1)
     scale = np.maximum(x.std(axis=0), 1e-300)
     weights = np.zeros(len(x))
     for start in np.asarray(wanted, dtype=np.float64).reshape(len(wanted), -1):
         away = (np.abs(x - start) / scale).max(axis=1)
-        mine, near = np.flatnonzero(away == 0.0), np.flatnonzero(away <= _NEAR)
-        if not len(mine) and np.ndim(starts) > 1 and len(near) >= _ENOUGH_NEAR:
+        mine, near = away == 0.0, away <= _NEAR
+        if not mine.any() and np.ndim(starts) > 1 and near.sum() >= _ENOUGH_NEAR:
             mine = near
-        if not len(mine):
+        if not mine.any():
             return np.zeros(len(x))
-        weights[mine] += 1.0 / len(mine) / len(wanted)
+        weights[mine] += 1.0 / mine.sum() / len(wanted)
     return weights
 
 

@@ -54,10 +54,7 @@ class Fitted(NamedTuple):
         return self.solved if self.subsets.source.is_sparse else self.segments
 
     def open_share(self, features: Rows, neighborhood: IntArray) -> FloatArray:
-        """Return the share of each value that the samples leave open, from 0 to 1, shape (m,).
-
-        Of sparse features 0 or 1. The pooled model has open shares of its own.
-        """
+        """Return the share (m,) of each value that the samples leave open; not of the model."""
         source, share = self.subsets.source, np.zeros(features.shape[0])
         for k in np.unique(neighborhood):
             here, solved = neighborhood == k, self.solved[k]
@@ -173,10 +170,7 @@ class FitOptions:
         return Fitted(found, solved, gain, choice, subsets)
 
     def _gain(self, subsets: Subsets) -> Gain:
-        """Return the gain, given or estimated.
-
-        With reference states it is the mean reward of the tail unless this is periodic.
-        """
+        """Return the gain; with reference states the tail's mean reward, unless it is periodic."""
         if self.gain is not None:
             return Gain(self.gain, "given")
         classes = subsets.source.recurrent_classes

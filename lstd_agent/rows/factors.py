@@ -61,17 +61,13 @@ def reduced(A: FloatArray, B: FloatArray, c: FloatArray, rcond: float = 1e-10) -
 
 @dataclass(frozen=True, eq=False)
 class Factor:
-    """The factor of a run's rows, with p features and q columns of numbers.
+    """The factor of a run's rows, with p features and q columns of numbers."""
 
-    ``held`` (r, 2 p + q) are at most p rows, or the products of A with all columns. ``sums``
-    (2 p + q,) are weighted sums of the run's rows, and n their weight.
-    """
-
-    held: FloatArray
+    held: FloatArray  # (r, 2 p + q): at most p rows, or the products of A with all columns
     are_products: bool
     p: int
-    sums: FloatArray
-    n: float
+    sums: FloatArray  # (2 p + q,): weighted sums of the run's rows
+    n: float  # their weight
 
     def reduced(self, size: int, rcond: float) -> Reduced:
         """Return the equations of the first ``size`` features."""
@@ -94,7 +90,7 @@ class Factor:
     ) -> Factor:
         """Return the factor of single steps with rewards above the gain as numbers.
 
-        If steps are ``exits``, weights (p, q) of the ``following`` window give the next values.
+        Weights (p, q) of the ``following`` window give the values after ``exits``.
         """
         own, less, numbers = self.held[:, : self.p], self.held[:, self.p : -2], self.numbers
         c = np.zeros((len(own), 1 if following is None else following.shape[1]))

@@ -50,15 +50,13 @@ class Layer:
 
 @dataclass(frozen=True, eq=False)
 class Coordinates:
-    """Coordinates f @ turn, or f * turn, of features f (d,), in which equations are solved.
-
-    ``sizes`` (d,) are root mean squares of features: open shares refer to features of size 1.
-    Weights that the samples leave open are the smallest by ``metric``, or in coordinates.
-    """
+    """Coordinates f @ turn, or f * turn, of features f (d,), in which equations are solved."""
 
     turn: FloatArray
-    sizes: FloatArray
-    metric: FloatArray | None = None
+    sizes: FloatArray  # root mean squares of features: open shares refer to features of size 1
+    metric: FloatArray | None = (
+        None  # by which weights that the samples leave open are the smallest
+    )
 
     @classmethod
     def of_places(cls, features: FloatArray, rcond: float) -> Coordinates:

@@ -69,16 +69,6 @@ class System:
     occupancy : ndarray, shape (n, M)
     n_samples, rank, condition : ndarray, shape (n,)
     t_max, gain : int, float
-
-    Examples
-    --------
-    >>> import unichain_gym
-    >>> from lstd_agent import OneHot, SeminormLSTDAgent
-    >>> chain = unichain_gym.make_mdp("h6").induce([0, 0, 0, 1, 1, 1])
-    >>> agent = SeminormLSTDAgent(OneHot(), anchors=[0, 5])
-    >>> system = agent.add(unichain_gym.simulate_counts(chain, 10_000, 40, 0)).fit().system_
-    >>> system.neighborhood_at(np.array([4, 5])).tolist()
-    [0, 1]
     """
 
     weights: FloatArray
@@ -104,16 +94,12 @@ class System:
         return [Neighborhood(*numbers) for numbers in each]
 
     def neighborhood_at(self, t: IntArray | int) -> IntArray:
-        """Index of the neighborhood that predicts for timestep t (the last, beyond t_max).
+        """Return the index of the neighborhood that predicts for timestep t, of the shape (...) of t.
 
         Parameters
         ----------
-        t : int or ndarray of int
-
-        Returns
-        -------
-        ndarray of int
-            Of the shape of ``t``.
+        t : int or ndarray of int, shape (...)
+            Beyond t_max the last neighborhood predicts.
 
         Raises
         ------
@@ -126,17 +112,12 @@ class System:
         return np.asarray(np.searchsorted(self.anchors, timestep, side="right") - 1)
 
     def values(self, features: Rows, neighborhood: IntArray) -> FloatArray:
-        """Calibrated relative values f(s)·w + o of features (m, d) by neighborhood (m,).
+        """Return calibrated relative values f(s)·w + o, in units of the reward, shape (m,).
 
         Parameters
         ----------
         features : ndarray or csr_array, shape (m, d)
         neighborhood : ndarray of int, shape (m,)
-
-        Returns
-        -------
-        ndarray, shape (m,)
-            In units of the reward.
         """
         linear = np.empty(features.shape[0])
         for k in np.unique(neighborhood):

@@ -31,12 +31,10 @@ from lstd_agent.features.rows import dense
 
 DistanceName = Literal["mmd", "tv", "ot"]
 
+# Squared distances from the distribution at ``anchor`` to those at ``start`` up to ``stop``; and a
+# distance between two distributions p, q (S,).
 SquaredDistance = Callable[[int, int, int], FloatArray]
-"""``squared(anchor, start, stop)``: squared distances from the distribution at ``anchor`` to those
-at ``start`` up to ``stop``."""
-
 DistributionDistance = Callable[[FloatArray, FloatArray], float]
-"""A distance between two distributions p, q (S,)."""
 
 
 @dataclass(frozen=True)
@@ -146,9 +144,8 @@ def paired_discrepancy(
 ) -> SquaredDistance:
     """Return the linear-time squared MMD between timesteps, from trials in pairs.
 
-    ``seen`` (m, t_max + 1, ...) are the kernel's arguments, valid for the first ``lengths`` (m,)
-    timesteps. The kernel compares corresponding observations of two arrays (p, n, ...) and returns
-    (p, n). Timesteps without a pair get the distance of the last one with a pair.
+    ``seen`` (m, t_max + 1, ...) are valid for the first ``lengths`` (m,) timesteps. The kernel
+    compares arrays (p, n, ...) and returns (p, n). Timesteps without a pair get the last distance.
     """
     order = np.argsort(-lengths, kind="stable")
     n_pairs = len(order) // 2
@@ -183,8 +180,7 @@ def sampled_distance(
     """Return the squared distance between timesteps of `CountRows` or `TrialRows`.
 
     ``"ot"`` moves mass at the Euclidean distance between features. ``"mmd"`` is the linear MMD, or
-    the total variation for counts without stored trials. Vector observations need the linear MMD.
-    Raises `InvalidInputError` if the samples have no such distance.
+    the total variation for counts without stored trials.
     """
     if distance == "mmd":
         distance = "tv" if falls_back(observed) else MMD(kernel=observed.default_kernel)
@@ -211,9 +207,8 @@ def sampled_distance(
     visits = observed.visits.toarray()
     distributions = visits / visits.sum(axis=1, keepdims=True)
     if isinstance(distance, MMD):
-        n_at = observed.trials_at
+        n_at, kernel = observed.trials_at, distance.kernel.fit_width(features)
         _check_pairs("quadratic MMD compares different trials and needs at least 2", n_at.max())
-        kernel = distance.kernel.fit_width(features)
         return mean_discrepancy(distributions, kernel(features, features), n_at)
     if callable(distance):
         return _pairwise(distributions, distance)

@@ -14,18 +14,18 @@ a successor belongs to the next neighborhood, the next approximator gives its va
           \left(r_t - g\tau_t + [t+1 \notin k]\, v_{k+1}(s_{t+1})\right).
 
 A single neighborhood is average-reward LSTD over all timesteps; one for each timestep is fitted
-policy evaluation backwards in time. Neighborhoods need not share states.
+policy evaluation backwards in time.
 
 **What the samples leave open.** Some directions U of the weights change no equation of a window,
 but change values at the boundary of the window before. So U is carried backwards in time, as
 columns beside the value. The value of x is determined if (f(x), 1) U is 0.
 
 **Several steps** (see `lstd_agent.backups`). A target is affine in the unknown weights of its
-window. One pass over the timesteps, from the last to the first, gives the targets of every row,
+window. One pass backwards over the timesteps gives the targets of every row,
 
-.. math:: T_t = r_t - g \tau_t + P_t \left((1-\lambda) v_{t+1} + \lambda T_{t+1}\right) .
+.. math:: T_t = r_t - g \tau_t + P_t \left((1-\lambda) v_{t+1} + \lambda T_{t+1}\right) ,
 
-At the start of a window its weights are solved, and every term with them becomes a number.
+and at the start of a window its weights are solved and inserted.
 """
 
 from __future__ import annotations
@@ -48,13 +48,12 @@ OPEN = 1e-8
 
 
 class Solved(NamedTuple):
-    """A solved window.
+    """A solved window: weights of coordinates and the offset of its value and q open directions.
 
-    ``columns`` (p, 1 + q) are weights of coordinates and the offset: first the value, then q open
-    directions. Many sparse features have a ``window`` of `lstd_agent.system.sparse` instead.
+    Many sparse features have a ``window`` of `lstd_agent.system.sparse` instead of these.
     """
 
-    columns: FloatArray
+    columns: FloatArray  # (p, 1 + q)
     rank: int
     condition: float
     n_samples: int
@@ -81,13 +80,10 @@ class SingleSteps:
 class Targets:
     """Equations of targets of R subsets of the trials, for windows backwards in time.
 
-    Rows of trials serve several subsets in one pass: subsets share coefficients, and each has its
-    own gain and column of numbers. ``runs`` of trials are gathered separately, and ``subsets``
-    combines their factors. Counted states serve one ``group`` of batches, since frequencies differ
-    between subsets.
-
-    The first p columns of targets are coefficients of unknown weights, the next R numbers with
-    rewards above the gains. The other columns belong to open directions.
+    The first p columns of targets are coefficients of unknown weights, which subsets of trials
+    share, the next R numbers with rewards above each one's gain, and the others belong to open
+    directions. ``runs`` of trials are gathered separately, and ``subsets`` combines their factors.
+    Counted states serve one ``group`` of batches, since frequencies differ.
     """
 
     def __init__(
@@ -113,12 +109,9 @@ class Targets:
         """Insert the weights (p, R + q) of the window."""
         p, q = self.p, columns.shape[1]
 
-        def solved(x: FloatArray) -> FloatArray:
-            known = x[..., :p] @ columns
+        values, worth = (x[..., :p] @ columns for x in (self._values, self._worth))
+        for known, x in ((values, self._values), (worth, self._worth)):
             known[..., : x.shape[-1] - p] += x[..., p:]
-            return known
-
-        values, worth = solved(self._values), solved(self._worth)
         # Open directions matter through the root-weighted targets of the window's first timestep.
         root = np.sqrt(self._weights / max(float(self._weights.sum()), 1e-300))
         numbers = np.repeat(root, worth.shape[1])[:, None] * worth.reshape(-1, q)
@@ -142,8 +135,8 @@ class Targets:
             if not self._worth.size:
                 self._values = self._unknown(layer.following)
                 steps = self._backup.steps if isinstance(self._backup, MultiStep) else 1
-                n_ahead = min(steps, self._source.t_max + 1)  # more steps all reach the end
-                self._worth = np.repeat(self._values[:, None], n_ahead, axis=1)
+                steps = min(steps, self._source.t_max + 1)  # more steps all reach the end
+                self._worth = np.repeat(self._values[:, None], steps, axis=1)
             yield layer, self._back(layer)
 
     def _unknown(self, features: FloatArray) -> FloatArray:

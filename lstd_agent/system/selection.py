@@ -50,17 +50,12 @@ _START_DEVIATIONS, _SHARE = 2.0, 0.05
 
 @dataclass(frozen=True)
 class Tried:
-    """A backup that was tried, with its number of neighborhoods if these are compared.
-
-    ``error`` is the root mean square error of predicted against held-out excess returns, with their
-    noise. ``difference`` is the mean square error minus the first backup's, with a
-    ``standard_error`` by groups of trials.
-    """
+    """A backup that was tried, with its number of neighborhoods if these are compared."""
 
     backup: Backup
-    error: float
-    difference: float
-    standard_error: float
+    error: float  # root mean square of predicted against held-out excess returns, with their noise
+    difference: float  # of the mean square from the first backup's
+    standard_error: float  # of the difference, by groups of trials
     n_anchors: int | None = None
 
     def __str__(self) -> str:
@@ -77,16 +72,6 @@ class Choice:
     backup, reason : Backup, str
     tried, numbers : tuple of Tried
         Backups, and numbers of neighborhoods, that were compared; empty if there was no choice.
-
-    Examples
-    --------
-    >>> import unichain_gym
-    >>> from lstd_agent import OneHot, SeminormLSTDAgent
-    >>> chain = unichain_gym.make_mdp("h6").induce([0, 0, 0, 0, 0, 0])
-    >>> counts = unichain_gym.simulate_counts(chain, 500, 100, 0)
-    >>> agent = SeminormLSTDAgent(OneHot(), n_anchors=1).add(counts)
-    >>> agent.fit().diagnostics().choice.backup
-    'model'
     """
 
     backup: Backup
@@ -107,8 +92,7 @@ class Choice:
 class Held:
     """Systems fitted to halves of the trials, compared with the other half.
 
-    ``subsets`` are all trials and each half. Batches of counts depend on the order of trials, so
-    transitions are dealt into groups at random, with a fixed seed.
+    Batches of counts depend on the order of trials, so transitions are dealt into groups instead.
     """
 
     def __init__(self, subsets: Subsets, gain: float) -> None:

@@ -29,12 +29,9 @@ from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import EvaluationError
 
 # Up to this many states, factors fit into memory with any fill-in; for more, this many
-# multiplications bound their work.
-_MOST_FACTORED, _MOST_WORK = 3_000, 5e12
-
-# Transitions are local if a pivot changes at most this many times √n rows, as on planes: then
-# elimination comes first. States of more neighbors than the second number times √n come last.
-_LOCAL, _HUB = 5.0, 10.0
+# multiplications bound their work. Transitions are local if a pivot changes at most _LOCAL √n rows,
+# as on planes: then elimination comes first. States of more than _HUB √n neighbors come last.
+_MOST_FACTORED, _MOST_WORK, _LOCAL, _HUB = 3_000, 5e12, 5.0, 10.0
 
 # GMRES restarts after so many steps.
 _DIRECTIONS, _EPSILON = 60, float(np.finfo(np.float64).eps)
@@ -164,8 +161,7 @@ class SumsUntil:
     """Sums along the transitions of a chain until ``main`` is met.
 
     Transitions (S, S) are frequencies or, exactly, counts. Rows sum to visits (S,), by default 1;
-    the missing part leads to unknown states. ``states`` (k,) are the states, without ``main``, from
-    which transitions lead to ``main``.
+    the missing part leads to unknown states. From ``states`` (k,) they lead to ``main``.
     """
 
     def __init__(
