@@ -116,10 +116,7 @@ class Fit:
         return self.fitted.choice
 
     def answer(
-        self,
-        what: Callable[[Fit, States, IntArray], NDArray[Kind]],
-        observations: Any,
-        t: ArrayLike | None = None,
+        self, what: Callable[..., NDArray[Kind]], observations: Any, t: ArrayLike | None = None
     ) -> NDArray[Kind]:
         """Return an answer for observations, such as `values`, by those that predict them."""
         states, neighborhood, shape = self._answering(observations, t)

@@ -19,8 +19,9 @@ from lstd_agent.trials.counts import TransitionCounts
 from lstd_agent.trials.encoding import Encoding
 from lstd_agent.trials.kept import NO_TIME, KeptTrials
 
-# Fewer transitions do not show that a class of states is never left. An undetermined value needs no warning if returns confirm it with an error below this share of E,
-# or if few starts are near the others.
+# Fewer transitions do not show that a class of states is never left. An undetermined value needs no
+# warning if returns confirm it with an error below this share of E, or if few starts are near the
+# others.
 _ENOUGH_TRANSITIONS, _VOUCHED, _AT_EDGE, _REACH = 100, 0.05, 0.1, 0.5
 
 # So many trials within so many standard deviations stand for an unseen start; numbers of drawn

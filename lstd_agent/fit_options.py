@@ -16,7 +16,7 @@ from lstd_agent.backups import WantedBackup, check_backup, is_one_step
 from lstd_agent.errors import InvalidInputError, check_choice, check_integer
 from lstd_agent.features.rows import Rows, dense
 from lstd_agent.rows.factors import Segments
-from lstd_agent.system.approximators import System, in_features, system_of, with_offsets
+from lstd_agent.system.approximators import System, Ties, in_features, system_of, with_offsets
 from lstd_agent.system.distances import MMD, DistanceName, DistributionDistance, sampled_distance
 from lstd_agent.system.gain import Gain, check_gain, mean_reward
 from lstd_agent.system.linked import Solved, Targets, solve_window
@@ -153,7 +153,7 @@ class FitOptions:
             anchors, windows, references = system.neighborhoods_with_references(source, *how)
             occupancy = source.occupancy(windows, segments)
             ties = windows, references, occupancy
-            solved = self.solve_windows(source, segments, *ties, gain.value)
+            solved = self.solve_windows(source, segments, ties, gain.value)
         else:
             held = Held(subsets, gain.value)
             anchors, choice = choose(held, candidates, None if backup == "auto" else backup)
@@ -166,7 +166,7 @@ class FitOptions:
             states = np.append(np.full(len(windows) - 1, -1), main)
             occupancy = source.occupancy(windows, solved if source.is_sparse else segments)
             ties = windows, system.ReferenceStates(states, main), occupancy
-        found = system_of(source, solved, anchors, *ties, gain.value)
+        found = system_of(source, solved, anchors, ties, gain.value)
         return Fitted(found, solved, gain, choice, subsets)
 
     def _gain(self, subsets: Subsets) -> Gain:
@@ -179,17 +179,11 @@ class FitOptions:
         return Gain(mean_reward(subsets.segments[0]), "given")
 
     def solve_windows(
-        self,
-        source: Any,
-        segments: Segments,
-        windows: IntArray,
-        references: system.ReferenceStates,
-        occupancy: FloatArray,
-        gain: float,
+        self, source: Any, segments: Segments, ties: Ties, gain: float
     ) -> list[Solved]:
         """Return the minimizers of windows by themselves, with offsets by reference states."""
         solved = []
-        for start, stop in windows.tolist():
+        for start, stop in ties[0].tolist():
             backup: Any = self.backup
             if backup == "auto" or is_one_step(backup):
                 factor = segments.window(start, stop, gain)
@@ -198,7 +192,7 @@ class FitOptions:
             found = solve_window(source, factor, [0], True)
             columns = np.vstack((found.weights, np.zeros((1, 1))))
             solved.append(Solved(columns, found.rank, found.condition, round(factor.n)))
-        return with_offsets(source, solved, references, occupancy, self.reference)
+        return with_offsets(source, solved, ties, self.reference)
 
     def _candidates(self, source: Any) -> list[IntArray]:
         """Return the anchors, given or found, or the candidates for several numbers."""
@@ -211,7 +205,7 @@ class FitOptions:
         squared: Any = None  # a single trial has no distance, and may need none
         if any(n is not None and 1 < n <= source.t_max for n in numbers):
             squared = sampled_distance(self.distance, source)
-        how: Any = self.search, latest
-        found = [system.find_anchors(squared, source.t_max, n, *how) for n in numbers]
+        search = system.AnchorSearch(squared, source.t_max, latest)
+        found = [search.find(n, self.search) for n in numbers]
         by_number = {len(anchors): anchors for anchors in found}
         return [by_number[n] for n in sorted(by_number)]

@@ -118,9 +118,9 @@ class Jackknife:
         """The windows without each batch."""
         fitted, system, subsets = self.fitted, self.fitted.system, self.subsets
         if self.options.calibration == "references":
-            how = system.windows, system.references, system.occupancy
+            ties = system.windows, system.references, system.occupancy
             each = zip(subsets.segments, self.gains, strict=True)
-            return [self.options.solve_windows(self.source, x, *how, gain) for x, gain in each]
+            return [self.options.solve_windows(self.source, x, ties, gain) for x, gain in each]
         return subsets.solve(system.anchors, self.gains, fitted.choice.backup, fitted.solved)
 
     @cached_property

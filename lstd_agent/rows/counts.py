@@ -154,13 +154,8 @@ class CountRows(Samples):
                 yield Layer(*(table, *numbers, table, steps[at]))
 
     def _sums(
-        self,
-        start: int,
-        stop: int,
-        groups: Sequence[IntArray] | None = None,
-        *,
-        by_time: bool = False,
-    ) -> tuple[FloatArray, FloatArray, FloatArray, sparse.csr_array]:
+        self, start: int, stop: int, groups: Any = None, *, by_time: bool = False
+    ) -> tuple[Any, ...]:
         """Return visits, mean rewards and durations, and frequencies of rows.
 
         There is a row for each timestep (or one for all of them), group and state, in this order.

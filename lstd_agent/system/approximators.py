@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -94,7 +94,7 @@ class System:
         return [Neighborhood(*numbers) for numbers in each]
 
     def neighborhood_at(self, t: IntArray | int) -> IntArray:
-        """Return the index of the neighborhood that predicts for timestep t, of the shape (...) of t.
+        """Return the index of the neighborhood that predicts for timestep t, shape (...).
 
         Parameters
         ----------
@@ -136,14 +136,12 @@ def values_in_features(source: Any, solved: Sequence[Solved]) -> FloatArray:
     return np.stack([in_features(source, each.columns[:, :1])[:, 0] for each in solved])
 
 
+Ties: TypeAlias = tuple[IntArray, ReferenceStates, FloatArray]
+"""Windows, reference states and occupancies of neighborhoods."""
+
+
 def system_of(
-    source: Any,
-    solved: Sequence[Solved],
-    anchors: IntArray,
-    windows: IntArray,
-    references: ReferenceStates,
-    occupancy: FloatArray,
-    gain: float,
+    source: Any, solved: Sequence[Solved], anchors: IntArray, ties: Ties, gain: float
 ) -> System:
     """Return the system of solved windows, in features."""
     columns = values_in_features(source, solved)
@@ -151,9 +149,9 @@ def system_of(
         weights=columns[:, :-1],
         offsets=columns[:, -1],
         anchors=anchors,
-        windows=windows,
-        references=references,
-        occupancy=occupancy,
+        windows=ties[0],
+        references=ties[1],
+        occupancy=ties[2],
         n_samples=np.array([each.n_samples for each in solved], dtype=np.int64),
         rank=np.array([each.rank for each in solved]),
         condition=np.array([each.condition for each in solved]),
@@ -162,18 +160,11 @@ def system_of(
     )
 
 
-def with_offsets(
-    source: Any,
-    solved: Sequence[Solved],
-    references: ReferenceStates,
-    occupancy: FloatArray,
-    rule: RuleName,
-) -> list[Solved]:
+def with_offsets(source: Any, solved: Sequence[Solved], ties: Ties, rule: RuleName) -> list[Solved]:
     """Return solved windows with the offsets that make values agree at reference states."""
     weights = values_in_features(source, solved)[:, :-1]
-    features = dense(source.candidate_features)
-    how = occupancy, source.support_threshold, rule
-    offsets = calibrate_offsets(weights, features, references, *how).tolist()
+    features, threshold = dense(source.candidate_features), source.support_threshold
+    offsets = calibrate_offsets(weights, features, *ties[1:], threshold, rule).tolist()
     return [
         each._replace(columns=np.vstack((each.columns[:-1], [[offset]])))
         for each, offset in zip(solved, offsets, strict=True)

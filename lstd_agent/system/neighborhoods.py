@@ -43,8 +43,8 @@ class AnchorSearch:
     def __init__(
         self, squared_distance: SquaredDistance, t_max: int, latest: int | None = None
     ) -> None:
-        self._squared_distance = squared_distance
-        self._t_max = t_max if latest is None else min(t_max, latest)
+        self._squared_distance, self._t_max = squared_distance, t_max
+        self._latest = t_max if latest is None else min(t_max, latest)
         self._rows: dict[int, FloatArray] = {}  # distances from an anchor, as far as computed
 
     def anchors(self, tolerance: float, at_most: int) -> IntArray:
@@ -56,13 +56,17 @@ class AnchorSearch:
             found.append(following)
         return np.array(found, dtype=np.int64)
 
-    def find(self, n_anchors: int, search: SearchName) -> IntArray:
-        """Return at most ``n_anchors`` anchors.
+    def find(self, n_anchors: int | None, search: SearchName = "doubling") -> IntArray:
+        """Return at most ``n_anchors`` anchors (Algorithm ``identify_anchor``); None: stepwise.
 
         The tolerance is doubled until there are few enough. ``"exact"`` then bisects for the one
         that comes closest to that number. (More tolerance does not always give fewer anchors;
         bisection finds one place where it does.)
         """
+        if n_anchors is None or n_anchors > self._t_max:
+            return np.arange(self._t_max + 1)
+        if n_anchors == 1:
+            return np.zeros(1, dtype=np.int64)
         enough = _FIRST_TOLERANCE
         while (anchors := self.anchors(enough, n_anchors)).size > n_anchors:
             enough *= 2.0
@@ -80,7 +84,7 @@ class AnchorSearch:
 
     def _next_anchor(self, anchor: int, squared_tolerance: float) -> int | None:
         """Return the first timestep at which the running average exceeds the tolerance."""
-        n_following = self._t_max - anchor
+        n_following = self._latest - anchor
         row = self._rows.get(anchor, np.empty(0))
         while True:
             average = np.cumsum(row) / np.arange(1, row.size + 1)
@@ -98,25 +102,6 @@ class AnchorSearch:
                     f"distances must be finite numbers; that of timesteps {anchor} and {t} is not"
                 )
             row = self._rows[anchor] = np.concatenate((row, more))
-
-
-def find_anchors(
-    squared_distance: SquaredDistance,
-    t_max: int,
-    n_anchors: int | None,
-    search: SearchName = "doubling",
-    latest: int | None = None,
-) -> IntArray:
-    """Return the anchors of at most ``n_anchors`` neighborhoods (Algorithm ``identify_anchor``).
-
-    None, or the number of timesteps, gives an anchor at each timestep (stepwise), and needs no
-    distances, as one neighborhood needs none.
-    """
-    if n_anchors is None or n_anchors > t_max:
-        return np.arange(t_max + 1)
-    if n_anchors == 1:
-        return np.zeros(1, dtype=np.int64)
-    return AnchorSearch(squared_distance, t_max, latest).find(n_anchors, search)
 
 
 def check_anchors(anchors: object, t_max: int) -> IntArray:

@@ -23,7 +23,6 @@ combination of samples has these features. Such samples are left out until none 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -383,11 +382,7 @@ def _steps_in(rows: SparseRows, span: tuple[int, int], with_constant: bool) -> S
 
 
 def solve_sparse(
-    rows: SparseRows,
-    anchors: IntArray,
-    gain: float,
-    whole: Sequence[Solved] | None = None,
-    without: int = -1,
+    rows: SparseRows, anchors: IntArray, gain: float, whole: Any = None, without: int = -1
 ) -> list[Solved]:
     """Solve the linked system backwards in time; without a group, preconditioned by the whole."""
     d, found = rows.steps.f.shape[1], list[Solved]()

@@ -100,9 +100,9 @@ class ExactSchemes:
                 found = solve_window(source, factor.above(chain.gain), [0], True)
                 columns = np.vstack((found.weights, np.zeros((1, 1))))
                 solved[start, stop] = Solved(columns, found.rank, found.condition, 0)
-        ties = references, source.occupancy(windows)
-        each = with_offsets(source, [solved[a, b] for a, b in keys], *ties, reference)
-        return system_of(source, each, anchors, windows, *ties, chain.gain)
+        ties = windows, references, source.occupancy(windows)
+        each = with_offsets(source, [solved[a, b] for a, b in keys], ties, reference)
+        return system_of(source, each, anchors, ties, chain.gain)
 
     def anchors(self, scheme: str, features: FloatArray, n_anchors_max: int) -> IntArray:
         """Return the anchors of a scheme."""

@@ -20,7 +20,7 @@ from lstd_agent.system.distances import (
     paired_discrepancy,
     total_variation,
 )
-from lstd_agent.system.neighborhoods import AnchorSearch, check_anchors, find_anchors
+from lstd_agent.system.neighborhoods import AnchorSearch, check_anchors
 
 
 def line(t_max: int) -> Any:
@@ -51,15 +51,15 @@ def test_anchors_of_a_line_are_where_the_mean_square_exceeds() -> None:
     assert_array_equal(search.anchors(2.0, 99), [0, 3, 6, 9])
     # From 1e-3, doubling: 1.024 is the first Δ with Δ² ≥ 1 (1.05): every second timestep.
     # 2.048 (4.19) gives 0, 3, 6, 9.
-    assert_array_equal(find_anchors(line(11), 11, 6), [0, 2, 4, 6, 8, 10])
-    assert_array_equal(find_anchors(line(11), 11, 5), [0, 3, 6, 9])
+    assert_array_equal(AnchorSearch(line(11), 11).find(6), [0, 2, 4, 6, 8, 10])
+    assert_array_equal(AnchorSearch(line(11), 11).find(5), [0, 3, 6, 9])
 
 
 def test_exact_search_gets_the_wanted_number_where_doubling_misses_it() -> None:
     # Δ² from 7.5 on gives spacing 5 (averages 1, 2.5, 4 2/3, 7.5, 11): 0, 5, 10, three anchors.
     # Doubling goes from Δ = 2.048 (four anchors) to 4.096 (0, 7: averages 11, 15 1/6, 20 > 16.8).
-    assert_array_equal(find_anchors(line(11), 11, 3), [0, 7])
-    assert find_anchors(line(11), 11, 3, search="exact").size == 3
+    assert_array_equal(AnchorSearch(line(11), 11).find(3), [0, 7])
+    assert AnchorSearch(line(11), 11).find(3, search="exact").size == 3
 
 
 @settings(max_examples=25)
@@ -75,10 +75,10 @@ def test_searches_follow_the_algorithm_and_never_exceed_the_number(
     def squared(anchor: int, start: int, stop: int) -> Any:
         return table[anchor, start:stop]
 
-    found = find_anchors(squared, t_max, n_anchors, search)
+    found = AnchorSearch(squared, t_max).find(n_anchors, search)
     assert found[0] == 0
     assert found.size <= n_anchors
-    doubling = find_anchors(squared, t_max, n_anchors)
+    doubling = AnchorSearch(squared, t_max).find(n_anchors)
     assert found.size >= doubling.size
     tolerance = 1e-3
     while len(expected := reference_anchors(squared, t_max, tolerance)) > n_anchors:
@@ -106,10 +106,10 @@ def test_exact_search_keeps_the_best_that_it_comes_across(seed: int, n_anchors: 
 
 def test_one_is_a_single_neighborhood_and_none_is_stepwise() -> None:
     search: Any
-    assert_array_equal(find_anchors(line(5), 5, 1), [0])
-    assert_array_equal(find_anchors(line(5), 5, None), np.arange(6))
+    assert_array_equal(AnchorSearch(line(5), 5).find(1), [0])
+    assert_array_equal(AnchorSearch(line(5), 5).find(None), np.arange(6))
     for search in ("doubling", "exact"):  # one a timestep would be six
-        assert find_anchors(line(5), 5, 5, search).size <= 5
+        assert AnchorSearch(line(5), 5).find(5, search).size <= 5
 
 
 @pytest.mark.parametrize("anchors", [[], [1], [0, 0], [0, 3, 2], [0, 11], [0.0, 1.0], [[0]]])

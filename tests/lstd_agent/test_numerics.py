@@ -14,7 +14,7 @@ from lstd_agent.problems import population_counts, random_chain, random_features
 from lstd_agent.rows.counts import CountRows
 from lstd_agent.system.approximators import System
 from lstd_agent.system.distances import total_variation
-from lstd_agent.system.neighborhoods import find_anchors
+from lstd_agent.system.neighborhoods import AnchorSearch
 from lstd_agent.trials.counts import TransitionCounts
 from unichain_gym.suite import MNEMONICS
 
@@ -53,7 +53,7 @@ def test_the_cutoff_does_not_matter_from_1e_12_to_1e_8(mnemonic: str) -> None:
     n_hanging = 0
     for features in [np.eye(S), *(random_features(S, d, 0) for d in (max(1, S // 5), S // 2, S))]:
         for n_anchors in (1, 2, 4):
-            anchors = find_anchors(distance, 300, n_anchors, "exact")
+            anchors = AnchorSearch(distance, 300).find(n_anchors, "exact")
             fits = [
                 fitted(counts, features, anchors, gain=chain.gain, rcond=rcond)
                 for rcond in (1e-12, 1e-10, 1e-8)
