@@ -25,11 +25,9 @@ import numpy as np
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 
-# Probability of a false alarm by one of the five checks, with all its tests.
-LEVEL = 0.03 / 5
-
-# Standard errors of smaller groups are uncertain. With fewer trials no check can alarm.
-MIN_TRIALS, FEWEST_TRIALS = 24, 12
+# Probability of a false alarm by one of the five checks, with all its tests. Standard errors of
+# smaller groups are uncertain. With fewer trials no check can alarm.
+LEVEL, MIN_TRIALS, FEWEST_TRIALS = 0.03 / 5, 24, 12
 
 # Missing rewards matter beyond this share of E; probability of this for an alarm, for "not known".
 # States have not settled if they will still move by more standard deviations than _MOVES.
@@ -39,12 +37,10 @@ _MISSING, _SURE, _MAYBE, _MOVES = 0.15, 0.8, 0.3, 0.25
 # of E beyond which own means matter; with fewer rows the correlation itself decides.
 _LASTING, _OWN, _FEW_ROWS = 0.5, 0.05, 50
 
-# Misfits matter beyond this share of E, as do standard deviations between groups.
-_MISFIT = 0.05
-
-# The smallest correlation of surprises that matters, and their standard deviation as a share of E;
-# into how many classes values are put.
-_ALIKE, _SPREAD, _CLASSES = 0.05, 0.1, 32
+# Misfits matter beyond this share of E, as do standard deviations between groups; the smallest
+# correlation of surprises that matters, their standard deviation as a share of E, and into how many
+# classes values are put.
+_MISFIT, _ALIKE, _SPREAD, _CLASSES = 0.05, 0.05, 0.1, 32
 
 # Fewest effective trials of a standard error; share of E beyond which a rare event matters.
 _EVENTS, _RARE = 10.0, 0.1

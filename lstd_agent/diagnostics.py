@@ -20,9 +20,9 @@ from lstd_agent.html import as_html
 # of the start's value is a larger share of E.
 _FEW_SAMPLES, _FEW_IN_TAIL, _ENDS, _MOST_LEFT_OUT, _LARGEST_ERROR = 10, 0.1, 0.5, 0.1, 0.25
 
-# Largest numbers of trials, rewards and feature values that are checked.
+# Largest numbers of trials, rewards and feature values that are checked; of starts and misfits that
+# are named.
 _MOST_TRIALS, _MOST_REWARDS, _MOST_NUMBERS = 4000, 2_000_000, 15_000_000
-
 _N_NAMED, _N_MISFITS = 8, 3
 _DISTINGUISH = "features, or observations, that distinguish more states"
 
@@ -66,9 +66,8 @@ class Diagnostics:
         Share of trials that end early in states that hardly any trial left.
     drawn, n_trials, trials_at : bool, int, ndarray of shape (t_max + 1,)
         Whether checked trials were drawn from counts; how many there are, and have each timestep.
-    n_recurrent_classes : int or None
-        In the tail; None where states cannot be counted.
-    rank, condition : ndarray, shape (n,), of neighborhoods
+    n_recurrent_classes, rank, condition : int or None, ndarray of shape (n,)
+        Classes in the tail, None where states cannot be counted; numbers of neighborhoods.
     choice, features, others : Choice, FeatureSizes, tuple of str
         How the backup was chosen, how large features are, and further warnings.
     warnings : list of str
@@ -150,12 +149,13 @@ class Diagnostics:
         self.n_trials, self.trials_at = source.n_trials, source.trials_at
         self.n_recurrent_classes = len(source.recurrent_classes) or None
         self.rank, self.condition, self.choice = system.rank, system.condition, fit.choice
-        candidates, rcond = source.candidate_features, 2.0 * np.sqrt(fit.options.rcond)
+        candidates, least = source.candidate_features, 2.0 * np.sqrt(fit.options.rcond)
         if source.are_places:  # some may not have been seen
-            candidates = candidates[np.flatnonzero((system.occupancy > 0.0).any(axis=0))]
-            rcond = fit.options.rcond
-        self.features, left_out = FeatureSizes.of(candidates, rcond), fit.fitted.left_out
-        self.others = (str(left_out),) if left_out and left_out.share > _MOST_LEFT_OUT else ()
+            seen, least = (system.occupancy > 0.0).any(axis=0), fit.options.rcond
+            candidates = candidates[np.flatnonzero(seen)]
+        self.features, left_out = FeatureSizes.of(candidates, least), fit.fitted.left_out
+        too_many = left_out is not None and left_out.number > _MOST_LEFT_OUT * left_out.of
+        self.others = (str(left_out),) * too_many
 
     @property
     def settled(self) -> bool:
@@ -280,10 +280,9 @@ class Diagnostics:
         return found
 
     def _named(self, chosen: BoolArray) -> str:
-        places = np.flatnonzero(chosen)
+        places, more = np.flatnonzero(chosen), int(chosen.sum()) - _N_NAMED
         names = ", ".join(in_a_line(self.starts[i]) for i in places[:_N_NAMED])
-        more = f" and {len(places) - _N_NAMED} more" if len(places) > _N_NAMED else ""
-        return f"{names}{more}"
+        return f"{names} and {more} more" if more > 0 else names
 
     def _repr_html_(self) -> str:
         """Return the account for notebooks."""

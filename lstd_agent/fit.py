@@ -85,16 +85,13 @@ class Comparison:
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """A fitted system with its trials and options: predictions, coverage, standard errors.
-
-    The trials are dealt into ``n_batches`` for standard errors.
-    """
+    """A fitted system with its trials and options: predictions, coverage, standard errors."""
 
     source: Any  # CountRows or TrialRows of all trials
     encoding: Encoding
     options: FitOptions
     fitted: Fitted
-    n_batches: int
+    n_batches: int  # into which trials are dealt for standard errors
 
     @classmethod
     def of(cls, source: Any, encoding: Encoding, options: FitOptions, n_batches: int) -> Fit:

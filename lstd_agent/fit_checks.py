@@ -132,8 +132,8 @@ def named_misfits(
 
 def compare_returns(fit: Fit, a: Any, b: Any) -> Comparison:
     """Return the mean return from a minus the mean return from b; see `Fit.compare`."""
-    difference, error, n = _returns_of(fit, a, b)
-    if np.any(fit.source.mean_durations != 1.0) and fit.n_batches > 1 and not fit.source.is_sparse:
+    (difference, error, n), source = _returns_of(fit, a, b), fit.source
+    if np.any(source.mean_durations != 1.0) and fit.n_batches > 1 and not source.is_sparse:
         # Trials from a and b differ in time, which multiplies the gain's error.
         other = _returns_of(fit, a, b, fit.system.gain + fit.jackknife.gain_error)[0]
         error = float(np.hypot(error, other - difference))
@@ -153,9 +153,8 @@ def _returns_of(fit: Fit, a: Any, b: Any, gain: float | None = None) -> tuple[fl
         whole, sides = np.isfinite(R).all(axis=1), (("a", a, of_a), ("b", b, of_b))
         few = [f"{n} = {x!r:.60}" for n, x, w in sides if np.count_nonzero(w[whole]) < 2]
         raise NotFittedError(
-            "compare(by='returns') needs at least two trials that start at, or close to, each "
-            f"observation, and there are fewer for {' and '.join(few)}: collect trials from these "
-            "starts, or use by='fit'"
+            "compare(by='returns') needs two trials that start at, or close to, each observation; "
+            f"fewer do for {' and '.join(few)}: collect trials from these starts, or use by='fit'"
         )
     return difference, error, int(min(np.count_nonzero(of_a), np.count_nonzero(of_b)))
 

@@ -71,7 +71,7 @@ class Fitted(NamedTuple):
     def left_out(self) -> LeftOut | None:
         """The samples left out of the sparse window with the largest share of them."""
         found = [each.window.left_out for each in self.solved if each.window is not None]
-        return max(found, key=lambda each: each.share, default=None)
+        return max(found, key=lambda each: each.number / each.of, default=None)
 
 
 @dataclass(frozen=True)
@@ -147,8 +147,7 @@ class FitOptions:
         if by_references:
             choice = Choice(backup, "asked for")
             if backup == "auto":
-                reason = "reference states are for single steps, as in the paper"
-                choice = Choice("one_step", reason)
+                choice = Choice("one_step", "reference states are for single steps, by the paper")
             how: Any = segments, anchors, self.reference, self.tail
             anchors, windows, references = system.neighborhoods_with_references(source, *how)
             occupancy = source.occupancy(windows, segments)

@@ -90,8 +90,7 @@ class Jackknife:
         if self.n_batches < 2:
             raise NotFittedError(
                 f"standard errors compare batches of trials, and there is {self.n_batches}: with "
-                "n_batches > 1, collect several trials, or add counts in several portions (20 are "
-                "good), then fit"
+                "n_batches > 1, collect several trials, or add counts in several portions, then fit"
             )
         return replace(self.fitted.subsets, kind="others")
 

@@ -22,8 +22,7 @@ from lstd_agent.rows.layers import Coordinates, Layer, Samples
 from lstd_agent.trials.counts import TransitionCounts
 from lstd_agent.trials.kept import KeptTrials
 
-# Smallest number, and largest density, of features that are many and sparse; and the number of
-# transition entries that are held at a time.
+# Smallest number, and largest density, of many sparse features; number of entries held at a time.
 FEWEST_SPARSE, LARGEST_DENSITY, _CHUNK = 500, 0.02, 2**22
 
 
@@ -36,10 +35,9 @@ class RecurrentClass(NamedTuple):
 
 
 class CountRows(Samples):
-    """Rows of at least one batch of transition counts.
+    """Rows of at least one batch of transition counts, and a sample of whole trials of states.
 
-    The table (S, d) of features is zero in the terminal state, where tasks end. ``sample`` holds
-    some whole trials, of state numbers.
+    The table (S, d) of features is zero in the terminal state.
     """
 
     are_places = True
@@ -161,11 +159,10 @@ class CountRows(Samples):
         There is a row for each timestep (or one for all of them), group and state, in this order.
         """
         S, groups = self.n_states, groups or [np.arange(len(self.batches))]
-        G, number = len(groups), np.zeros(len(self.batches), dtype=np.int64)
+        G, number, members = len(groups), np.zeros(len(self.batches), int), np.concatenate(groups)
         for i, group in enumerate(groups):
             number[group] = i
         n = (stop - start if by_time else 1) * G * S
-        members = np.concatenate(groups)
 
         def taken(matrix: Any) -> tuple[Any, Any, Any, FloatArray]:
             t, batch, place, values = self._entries(matrix, start, stop, members)
@@ -189,12 +186,10 @@ class CountRows(Samples):
     ) -> tuple[IntArray, IntArray, IntArray, FloatArray]:
         """Return the timesteps, batches, columns and values of entries, in this order."""
         B = len(self.batches)
-        row: Any = slice(start * B, stop * B)
-        if group is not None and len(group) < B:
-            row = (np.arange(start, stop)[:, None] * B + np.sort(group)).ravel()
+        members = np.arange(B) if group is None else np.sort(group)
+        row = (np.arange(start, stop)[:, None] * B + members).ravel()
         part = matrix[row]
-        rows = row if isinstance(row, np.ndarray) else np.arange(start * B, stop * B)
-        t, batch = np.divmod(np.repeat(rows, np.diff(part.indptr)), B)
+        t, batch = np.divmod(np.repeat(row, np.diff(part.indptr)), B)
         return t, batch, part.indices, part.data
 
     def zero(self, anchor: int) -> FloatArray | None:
@@ -312,10 +307,9 @@ def _is_sparse_table(table: Rows) -> bool:
     """Return whether features are many and sparse, with the same sum for each state, as tiles."""
     S, d = table.shape
     n_nonzero = table.nnz if is_sparse(table) else np.count_nonzero(table)
-    if d < FEWEST_SPARSE or n_nonzero > LARGEST_DENSITY * S * d:
-        return False
     total = np.asarray(table.sum(axis=1))
-    return bool(total[0] != 0.0 and np.allclose(total, total[0], rtol=1e-12))
+    is_thin = d >= FEWEST_SPARSE and n_nonzero <= LARGEST_DENSITY * S * d
+    return bool(is_thin and total[0] != 0.0 and np.allclose(total, total[0], rtol=1e-12))
 
 
 def _stacked(batches: Sequence[TransitionCounts]) -> list[Any]:
@@ -347,8 +341,7 @@ def _dealt(counts: TransitionCounts, n: int, rng: np.random.Generator) -> list[T
         transitions = sparse.csr_array((part, N.indices, N.indptr), shape=N.shape, copy=True)
         transitions.eliminate_zeros()
         share = visits(part) * once
-        n_at = np.asarray(transitions.sum(axis=1))
+        n_at, rewards = np.asarray(transitions.sum(axis=1)), counts.reward_sums * share
         times = None if counts.duration_sums is None else counts.duration_sums * share
-        rewards = counts.reward_sums * share
         groups.append(TransitionCounts(S, int(n_at.max()), transitions, rewards, n_at, times))
     return groups

@@ -29,12 +29,9 @@ from lstd_agent.rows.layers import Layer
 _PRODUCTS_FROM, _ROUNDING, _WAITING = 32, 1e-14, 4096
 
 
-MIN_SAMPLES = 10.0
-"""An observation was not seen if the number of its samples is smaller."""
-
-# Features were not seen if a larger part of them is outside the range; smaller singular values,
-# relative to the largest, are then rounding.
-_OUTSIDE, _RANGE = 1e-3, 1e-5
+# An observation was not seen if the number of its samples is smaller, or if a larger part of its
+# features is outside the range, where smaller singular values, relative to the largest, count as 0.
+MIN_SAMPLES, _OUTSIDE, _RANGE = 10.0, 1e-3, 1e-5
 
 
 class Reduced(NamedTuple):

@@ -30,19 +30,17 @@ _MANY, _LARGEST_SHARE, _ROUNDING = 500, 0.7, 1e-7
 
 
 class TrialRows(Samples):
-    """Rows of kept trials.
+    """Rows of kept trials, whose order is independent of their content: groups are runs of them.
 
-    The order of trials is independent of their content, so groups are runs of trials. ``features``
-    maps encoded observations (n, k) to features (n, d), dense or CSR, zero where a trial is over.
-    If a task ``ends``, observations are NaN from the end on. Features of all observations are kept
-    if they take no more than ``max_bytes``.
+    ``features`` maps encoded observations (n, k) to features (n, d), dense or CSR, zero where a
+    trial is over. If a task ``ends``, observations are NaN from the end on. Features of all
+    observations are kept if they take no more than ``max_bytes``.
     """
 
     are_places = False
     candidates_are = "index of a stored observation"
     default_kernel = Kernel(width="median")  # the distance between candidates
-    visits = None  # vectors are not counted
-    recurrent_classes = ()
+    visits, recurrent_classes = None, ()  # vectors are not counted
 
     def __init__(
         self,
@@ -130,14 +128,13 @@ class TrialRows(Samples):
     def _rows(self, part: slice, start: int, stop: int) -> FloatArray:
         """Return rows (trials, timesteps, p)."""
         coordinates, held = self._prepared
-        if held is not None:
-            return held[part, start:stop]
-        return coordinates.of(self._raw(part, start, stop), self.constant)
+        if held is None:
+            return coordinates.of(self._raw(part, start, stop), self.constant)
+        return held[part, start:stop]
 
     def groups(self, n: int) -> list[slice]:
         """Return n runs of trials."""
-        edges = [i * self.n_trials // n for i in range(n + 1)]
-        return [slice(a, b) for a, b in pairwise(edges)]
+        return [slice(*run) for run in pairwise(i * self.n_trials // n for i in range(n + 1))]
 
     def sizes(self, groups: list[slice]) -> IntArray:
         """Return how many trials each group has."""

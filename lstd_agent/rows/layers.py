@@ -23,20 +23,15 @@ from lstd_agent.decompositions import svd
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """Rows of one timestep, or of several.
+    """Rows of one timestep, or of several."""
 
-    ``features`` (m, p) are coordinates, the constant last, or sparse features without a constant.
-    ``goes_on`` (m,) says which rows have a known successor. ``following`` (l, p) are the next rows,
-    and P (m, l) the transition probabilities; None is the identity.
-    """
-
-    features: Any
+    features: Any  # (m, p) coordinates, the constant last, or sparse features without a constant
     weights: FloatArray
     rewards: FloatArray
     durations: FloatArray
-    goes_on: BoolArray
-    following: Any
-    P: Any
+    goes_on: BoolArray  # (m,) which rows have a known successor
+    following: Any  # (l, p) the next rows
+    P: Any  # (m, l) transition probabilities; None is the identity
 
     def ahead(self, values: Any) -> Any:
         """Return the mean (m, ...) of values (l, ...) of the rows that come next."""
@@ -54,9 +49,7 @@ class Coordinates:
 
     turn: FloatArray
     sizes: FloatArray  # root mean squares of features: open shares refer to features of size 1
-    metric: FloatArray | None = (
-        None  # by which weights that the samples leave open are the smallest
-    )
+    metric: FloatArray | None = None  # open weights are the smallest by it, or in coordinates
 
     @classmethod
     def of_places(cls, features: FloatArray, rcond: float) -> Coordinates:

@@ -90,8 +90,7 @@ class System:
         spans = self.anchors.tolist(), stops.tolist(), map(tuple, self.windows.tolist())
         weights = self.references.state.tolist(), self.weights, self.offsets.tolist()
         facts = self.occupancy, self.n_samples.tolist(), self.rank.tolist(), self.condition.tolist()
-        each = zip(*spans, *weights, *facts, strict=True)
-        return [Neighborhood(*numbers) for numbers in each]
+        return [Neighborhood(*each) for each in zip(*spans, *weights, *facts, strict=True)]
 
     def neighborhood_at(self, t: IntArray | int) -> IntArray:
         """Return the index of the neighborhood that predicts for timestep t, shape (...).

@@ -1,7 +1,6 @@
 r"""Squared distances between the state distributions of two timesteps.
 
-Every distance here is a function ``squared(anchor, start, stop)``, with which
-`lstd_agent.system.neighborhoods` searches. Three work on distributions p^t, exact or empirical:
+Three work on distributions p^t, exact or empirical:
 
 - total variation, ½ ‖p - q‖₁ = 1 - Σ min(p, q), squared;
 - optimal transport, the smallest mean cost of moving p onto q, squared;
@@ -25,7 +24,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from lstd_agent.arrays import FloatArray, IntArray
-from lstd_agent.errors import InvalidInputError
+from lstd_agent.errors import InvalidInputError, check_choice
 from lstd_agent.features.kernels import Kernel
 from lstd_agent.features.rows import dense
 
@@ -60,14 +59,10 @@ class MMD:
     kernel: Kernel = field(default_factory=Kernel)
 
     def __post_init__(self) -> None:
-        if self.estimator not in ("linear", "quadratic"):
-            raise InvalidInputError(
-                f"MMD estimator must be 'linear' or 'quadratic'; got {self.estimator!r}"
-            )
+        check_choice("MMD estimator", self.estimator, ("linear", "quadratic"))
 
 
-# Largest numbers of states whose kernel table fits into memory, and saves time; and of feature
-# values of single trials.
+# Largest numbers of states whose kernel table fits into memory, and saves time; of feature values.
 _MOST_OF_GRAM, _MOST_TABULATED, _MOST_NUMBERS = 10_000, 4000, 2**22
 
 
@@ -187,10 +182,8 @@ def sampled_distance(
     if isinstance(distance, MMD) and distance.estimator == "linear":
         return _linear_mmd(distance.kernel, observed)
     if not (isinstance(distance, MMD) or distance in ("tv", "ot") or callable(distance)):
-        raise InvalidInputError(
-            "distance must be 'mmd', 'tv', 'ot', an MMD or a function of two distributions; got "
-            f"{distance!r}"
-        )
+        kinds = "'mmd', 'tv', 'ot', an MMD or a function of two distributions"
+        raise InvalidInputError(f"distance must be {kinds}; got {distance!r}")
     if observed.visits is None:
         raise InvalidInputError(
             "this distance compares distributions over countable states; vector observations have "

@@ -34,17 +34,12 @@ GainRows = Literal["tail", "all", "mean"]
 
 
 class Gain(NamedTuple):
-    r"""A gain, reward per unit of time, and how it was found.
-
-    ``share`` is the effective share of the samples of these rows. If they determine the gain,
-    ``settled`` (p,) are mean features in the long run, :math:`\sum_i \alpha_i \tilde f_i`; those of
-    the tail are others if some trials have not left the start.
-    """
+    """A gain, reward per unit of time, and how it was found."""
 
     value: float
     rows: Literal["given", "tail", "all", "mean"]
-    share: float = 1.0
-    settled: FloatArray | None = None
+    share: float = 1.0  # effective share of the samples of these rows
+    settled: FloatArray | None = None  # mean features (p,) in the long run, by rows of the gain
 
 
 def estimate_gain(source: Any, segments: Segments, rows: GainRows | None = None) -> Gain:

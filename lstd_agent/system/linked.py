@@ -43,8 +43,7 @@ from lstd_agent.rows.factors import Factor, Gathering, Segments
 from lstd_agent.rows.layers import Coordinates, Layer
 from lstd_agent.system.minimizer import Minimizer, minimize
 
-# Smaller open directions, for features of size 1, do not matter.
-OPEN = 1e-8
+OPEN = 1e-8  # smaller open directions, for features of size 1, do not matter
 
 
 class Solved(NamedTuple):

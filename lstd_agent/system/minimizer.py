@@ -39,18 +39,13 @@ _ROUNDING, _DIFFERENCES = 1e-14, 1e-10
 
 
 class Minimizer(NamedTuple):
-    """Minimizing weights (d, q), and how well they are determined.
-
-    ``rank`` is the numerical rank of Lᵀ B, and ``condition`` the ratio of the largest to the
-    smallest singular value kept (or 1). ``null`` (d, d - rank) is an orthonormal basis of the open
-    directions. ``spread`` (d,) is the norm of each weight as a function of the numbers.
-    """
+    """Minimizing weights (d, q), and how well they are determined."""
 
     weights: FloatArray
-    rank: int
-    condition: float
-    null: FloatArray
-    spread: FloatArray
+    rank: int  # numerical rank of Lᵀ B
+    condition: float  # ratio of the largest to the smallest singular value kept, or 1
+    null: FloatArray  # (d, d - rank) an orthonormal basis of the open directions
+    spread: FloatArray  # (d,) the norm of each weight as a function of the numbers
 
 
 def minimize(

@@ -36,8 +36,7 @@ from lstd_agent.system.linked import Solved
 from lstd_agent.system.minimizer import minimize
 from lstd_agent.system.sparse_solvers import SumsUntil
 
-# Smallest root mean square error, relative to the mean, that weights a timestep.
-_FLOOR = 1e-3
+_FLOOR = 1e-3  # smallest root mean square error, relative to the mean, that weights a timestep
 
 NOT_COUNTED = (
     "backup='model' pools the transitions of states that can be counted: for vector observations "

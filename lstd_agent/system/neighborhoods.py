@@ -49,11 +49,10 @@ class AnchorSearch:
 
     def anchors(self, tolerance: float, at_most: int) -> IntArray:
         """Return the anchors for one tolerance Δ, but no more than one beyond ``at_most``."""
-        found = [0]
-        while len(found) <= at_most:
-            if (following := self._next_anchor(found[-1], tolerance**2)) is None:
-                break
-            found.append(following)
+        found, t = [0], self._next_anchor(0, tolerance**2)
+        while t is not None and len(found) <= at_most:
+            found.append(t)
+            t = self._next_anchor(t, tolerance**2)
         return np.array(found, dtype=np.int64)
 
     def find(self, n_anchors: int | None, search: SearchName = "doubling") -> IntArray:
@@ -203,8 +202,8 @@ def calibrate_offsets(
 ) -> FloatArray:
     """Return the offset of each approximator (n,), from features (M, d) of candidate states.
 
-    If several calibrated neighborhoods contain an auxiliary reference state, the rule chooses the
-    one to agree with: the one that visits the state most often, or the earliest.
+    Of several calibrated neighborhoods that contain an auxiliary reference state, the rule takes
+    the one that visits it most often, or the earliest.
     """
     own_value = np.einsum("nd,nd->n", weights, features[references.state])
     done = references.state == references.main
@@ -223,10 +222,7 @@ def calibrate_offsets(
 def neighborhoods_with_references(
     source: Any, segments: Segments | None, anchors: IntArray, rule: RuleName, tail: TailName
 ) -> tuple[IntArray, IntArray, ReferenceStates]:
-    """Return anchors and windows of neighborhoods that all have a reference state.
-
-    The second half of Algorithm ``identify_anchor``: other neighborhoods are merged.
-    """
+    """Merge neighborhoods until all have a reference state (Algorithm ``identify_anchor``)."""
     last_is_merged = True
     # Merging only adds to windows, so references stay in their supports, except in a neighborhood
     # that becomes the last and is fitted to its tail: choose again.

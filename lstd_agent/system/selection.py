@@ -40,12 +40,9 @@ DECAYS, OPEN_TOLERANCE = (0.6, 0.9, 1.0), 0.05
 # dense features with which λ are tried.
 _N_GROUPS, _FEWEST_HELD_OUT, _MOST_COMPARED = 8, 8, 1000
 
-# Single steps must be better than the model by this many standard errors, of few groups.
-_DEVIATIONS = 3.0
-
-# A λ-return misses the start if it does so by this many standard errors more than single steps, and
-# by this share of the range of mean values over time.
-_START_DEVIATIONS, _SHARE = 2.0, 0.05
+# Single steps must be better than the model by this many standard errors. A λ-return misses the
+# start if it does so by this many more than single steps, and by this share of the range of values.
+_DEVIATIONS, _START_DEVIATIONS, _SHARE = 3.0, 2.0, 0.05
 
 
 @dataclass(frozen=True)
@@ -190,15 +187,12 @@ def choose_backup(held: Held, anchors: IntArray) -> Choice:
             return Choice("model", "single steps do not predict better", _tried(asked, found))
         asked = [*asked, *steps[1:]]
     found = held.errors(anchors, steps)
-    missed = [_mean_and_error(errors[:, 1]) for errors in found]
+    missed, errors = np.transpose([_mean_and_error(each[:, 1]) for each in found])
     paid = source.mean_rewards - held.gain * source.mean_durations
     most = _SHARE * float(np.ptp(np.append(np.cumsum(paid[::-1]), 0.0)))
-    able = [
-        i
-        for i, (miss, error) in enumerate(missed)
-        if abs(miss) <= max(most, abs(missed[0][0]) + _START_DEVIATIONS * error)
-    ]
-    simplest = able[_simplest([found[i] for i in able])]
+    least = np.abs(missed[0]) + _START_DEVIATIONS * errors
+    able = np.flatnonzero(np.abs(missed) <= np.maximum(most, least))
+    simplest = int(able[_simplest([found[i] for i in able])])
     tried = _tried(asked, held.errors(anchors, asked))
     return Choice(steps[simplest], "the simplest within a standard error of the best", tried)
 

@@ -22,17 +22,13 @@ from lstd_agent.system.sparse import SparseRows, gains_without_each, solve_spars
 
 @dataclass(frozen=True, eq=False)
 class Subsets:
-    """Subsets of the trials of a source: all, all and each half, or all but each group.
-
-    ``edges`` are the anchors of all systems to solve. What is read from the source is kept in
-    ``read``, which subsets of the same groups share.
-    """
+    """Subsets of the trials of a source: all, all and each half, or all but each group."""
 
     source: Any
-    edges: IntArray
+    edges: IntArray  # the anchors of all systems to solve
     n_groups: int = 1
     kind: Literal["whole", "halves", "others"] = "whole"
-    read: dict[Any, Any] = field(default_factory=dict)
+    read: dict[Any, Any] = field(default_factory=dict)  # shared by subsets of the same groups
 
     def _once(self, of: Callable[..., Any]) -> Any:
         """Return the factors, or the sparse rows, of all groups."""
@@ -88,16 +84,9 @@ class Subsets:
         return [found] if found else [Gain(mean_reward(s), "mean", 0.0) for s in self.segments]
 
     def solve(
-        self,
-        anchors: IntArray,
-        gains: Sequence[float],
-        backup: Backup,
-        whole: Sequence[Solved] | None = None,
+        self, anchors: IntArray, gains: Sequence[float], backup: Backup, whole: Any = None
     ) -> list[list[Solved]]:
-        """Solve the linked system of each subset, which has its own gain.
-
-        The windows of the ``whole`` speed up sparse ones.
-        """
+        """Solve each subset's linked system by its gain; a sparse one uses those of the whole."""
         source, last = self.source, int(anchors[-1])
         if backup == "model":
             main = source.main_state(last)

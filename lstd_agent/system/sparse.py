@@ -47,10 +47,7 @@ _SMALL_CLASS, _FEWEST, _CHUNK = 0.01, 10.0, 2**22
 
 
 class Steps(NamedTuple):
-    """Transitions: features f (n, d), the next features g (n, d), and numbers (n,).
-
-    ``t`` is the first timestep of the run of timesteps that a transition comes from.
-    """
+    """Transitions: features f (n, d), the next features g (n, d), and numbers (n,)."""
 
     f: Any
     g: Any
@@ -58,7 +55,7 @@ class Steps(NamedTuple):
     reward: FloatArray
     duration: FloatArray
     group: IntArray
-    t: IntArray
+    t: IntArray  # the first timestep of the run of timesteps that a transition comes from
 
     def at(self, kept: Any) -> Steps:
         """Return some transitions."""
@@ -66,10 +63,7 @@ class Steps(NamedTuple):
 
 
 class SparseRows:
-    """Transitions of a source in groups of trials, by runs of timesteps, which are read once.
-
-    ``has_constant`` says whether features can represent a constant.
-    """
+    """Transitions of a source in groups of trials, by runs of timesteps, which are read once."""
 
     def __init__(self, source: Any, anchors: IntArray, n_groups: int = 20) -> None:
         T = source.t_max
@@ -93,7 +87,7 @@ class SparseRows:
         self.steps = Steps(*joined, *(np.concatenate(each) for each in numbers))
         total = self.steps.f.sum(axis=1)
         same = bool(total.size) and total[0] != 0.0 and np.allclose(total, total[0], rtol=1e-12)
-        self.has_constant = bool(same) and not self.ends
+        self.has_constant = bool(same) and not self.ends  # whether features can represent one
 
     def between(self, start: int, stop: int) -> Steps:
         """Return transitions of timesteps start to stop - 1."""
@@ -116,11 +110,6 @@ class LeftOut(NamedTuple):
     number: int
     of: int
 
-    @property
-    def share(self) -> float:
-        """The share of all samples."""
-        return self.number / self.of
-
     def __str__(self) -> str:
         return (
             f"{self.number} of the {self.of} samples of timesteps {self.start} to {self.stop - 1} "
@@ -131,22 +120,17 @@ class LeftOut(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Window:
-    """Equations of a window: Z = F^T D F and H = F^T D G' of features divided by ``root`` (d,).
+    """Equations of a window: Z = F^T D F and H = F^T D G' of features divided by ``root`` (d,)."""
 
-    ``steps`` are the samples that are not left out; ``exits`` (n,) lead into the next window.
-    ``known`` (d,) are the features that they determine, apart from combinations. ``border`` says
-    whether X maps constants to 0. In a window without a batch, ``whole`` is the one of all trials.
-    """
-
-    steps: Steps
-    exits: BoolArray
-    known: BoolArray
-    border: bool
+    steps: Steps  # the samples that are not left out
+    exits: BoolArray  # (n,) which of them lead into the next window
+    known: BoolArray  # (d,) features that they determine, apart from combinations
+    border: bool  # whether X maps constants to 0
     left_out: LeftOut
     root: FloatArray
     Z: sparse.csr_array
     H: sparse.csr_array
-    whole: Window | None
+    whole: Window | None  # of all trials, in a window without a batch
     _found: dict[str, FloatArray] = field(default_factory=dict)
 
     @cached_property

@@ -33,8 +33,7 @@ from lstd_agent.errors import EvaluationError
 # as on planes: then elimination comes first. States of more than _HUB √n neighbors come last.
 _MOST_FACTORED, _MOST_WORK, _LOCAL, _HUB = 3_000, 5e12, 5.0, 10.0
 
-# GMRES restarts after so many steps.
-_DIRECTIONS, _EPSILON = 60, float(np.finfo(np.float64).eps)
+_DIRECTIONS, _EPSILON = 60, float(np.finfo(np.float64).eps)  # steps until GMRES restarts
 
 # Relative accuracy of the vector of expected steps, and of solutions; probabilities that add up to
 # 1 within _ROUNDING leave nothing open.
@@ -183,10 +182,7 @@ class SumsUntil:
         return DominantSolver(sparse.csc_array(sparse.diags_array(self._told) - self._within))
 
     def of(self, x: FloatArray) -> FloatArray:
-        """Return sums of x (k,) or (k, m), added at each visit of a state.
-
-        They are h with (D - N) h = D x, where D counts the transitions whose end has a sum.
-        """
+        """Return sums h (k,) or (k, m) of x: (D - N) h = D x, D counting ends that have a sum."""
         if not self.states.size:
             return np.zeros(x.shape)
         try:

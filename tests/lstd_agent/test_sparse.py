@@ -284,7 +284,8 @@ def test_samples_with_undetermined_successors_are_left_out_with_a_warning() -> N
     states[:7, -1] = 5
     found = solve(Counted(one_hot(states, 6), rewards), [0], 0.1)
     assert found.windows[0].left_out == (0, 41, 7, 4100)
-    assert found.windows[0].left_out.share == 7 / 4100
+    left_out = found.windows[0].left_out
+    assert (left_out.number, left_out.of) == (7, 4100)
     assert_array_equal(found.determined(np.eye(6), 0), [True] * 5 + [False])
     assert found.occupancy(np.eye(6), 0)[5] == 0.0
     assert str(found.windows[0].left_out).startswith(
