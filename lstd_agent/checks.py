@@ -47,7 +47,6 @@ _EVENTS, _RARE = 10.0, 0.1
 
 # Up to this many distinct starts are a group each; more are put into about so many groups.
 _FEW_STARTS, _GROUPS = 40, 16
-
 _TINY, _ROUNDING = 1e-300, 1e-9
 
 

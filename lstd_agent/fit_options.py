@@ -147,7 +147,7 @@ class FitOptions:
         if by_references:
             choice = Choice(backup, "asked for")
             if backup == "auto":
-                choice = Choice("one_step", "reference states are for single steps, by the paper")
+                choice = Choice("one_step", "reference states take single steps, as in the paper")
             how: Any = segments, anchors, self.reference, self.tail
             anchors, windows, references = system.neighborhoods_with_references(source, *how)
             occupancy = source.occupancy(windows, segments)

@@ -68,9 +68,8 @@ class Coordinates:
 
     def of_features(self, weights: FloatArray) -> FloatArray:
         """Return weights of features and offset (d + 1, q), given those of coordinates."""
-        inner = weights[:-1]
-        inner = self.turn[:, None] * inner if self.turn.ndim == 1 else self.turn @ inner
-        return np.vstack((inner, weights[-1:]))
+        turn, inner = self.turn, weights[:-1]
+        return np.vstack((turn[:, None] * inner if turn.ndim == 1 else turn @ inner, weights[-1:]))
 
     def scaled(self, weights: FloatArray) -> FloatArray:
         """Return the weights for features of size 1."""

@@ -186,10 +186,7 @@ class Targets:
 def solve_linked(
     source: Any, equations: SingleSteps | Targets, anchors: IntArray, zeros: FloatArray
 ) -> list[list[Solved]]:
-    """Return the windows of R linked systems, in order of time; the first with open directions.
-
-    ``zeros`` (R, p) are features whose value is 0.
-    """
+    """Return the windows of R linked systems, whose values at ``zeros`` (R, p) are 0."""
     n, d = len(zeros), source.p - 1
     found: list[list[Solved]] = [[] for _ in range(n)]
     stops = [*anchors[1:].tolist(), source.t_max + 1]
