@@ -145,9 +145,8 @@ class FitOptions:
         subsets = Subsets(source, edges, n_groups, kind)
         gain, segments = self._gain(subsets), subsets.segments[0]
         if by_references:
-            choice = Choice(backup, "asked for")
-            if backup == "auto":
-                choice = Choice("one_step", "reference states take single steps, as in the paper")
+            reason = "reference states are for single steps, as in the paper"
+            choice = Choice("one_step", reason) if backup == "auto" else Choice(backup, "asked for")
             how: Any = segments, anchors, self.reference, self.tail
             anchors, windows, references = system.neighborhoods_with_references(source, *how)
             occupancy = source.occupancy(windows, segments)
