@@ -153,8 +153,9 @@ def _returns_of(fit: Fit, a: Any, b: Any, gain: float | None = None) -> tuple[fl
         whole, sides = np.isfinite(R).all(axis=1), (("a", a, of_a), ("b", b, of_b))
         few = [f"{n} = {x!r:.60}" for n, x, w in sides if np.count_nonzero(w[whole]) < 2]
         raise NotFittedError(
-            "compare(by='returns') needs two trials that start at, or close to, each observation; "
-            f"fewer do for {' and '.join(few)}: collect trials from these starts, or use by='fit'"
+            "compare(by='returns') needs at least two trials that start at, or close to, each "
+            f"observation, and there are fewer for {' and '.join(few)}: collect trials from these "
+            "starts, or use by='fit'"
         )
     return difference, error, int(min(np.count_nonzero(of_a), np.count_nonzero(of_b)))
 
