@@ -78,19 +78,16 @@ class TransitionCounts:
         InvalidInputError
             If ``n_trials`` trials cannot have these counts.
         """
-        if isinstance(counts, cls):
-            checked = counts
-        else:
-            times = getattr(counts, "duration_sums", None)
-            checked = cls(
-                check_integer("n_states", counts.n_states, 1),
-                check_integer("n_trials", counts.n_trials, 1),
-                sparse.csr_array(counts.transition_counts),
-                sparse.csr_array(counts.reward_sums),
-                getattr(counts, "n_at", None),
-                None if times is None else sparse.csr_array(times),
-            )
-        _check_counts(checked)
+        times = getattr(counts, "duration_sums", None)
+        checked = cls(
+            check_integer("n_states", counts.n_states, 1),
+            check_integer("n_trials", counts.n_trials, 1),
+            sparse.csr_array(counts.transition_counts),
+            sparse.csr_array(counts.reward_sums),
+            getattr(counts, "n_at", None),
+            None if times is None else sparse.csr_array(times),
+        )
+        check_counts(checked)
         return checked
 
     def __add__(self, other: TransitionCounts) -> TransitionCounts:
@@ -141,7 +138,7 @@ class CountsLike(Protocol):
     def reward_sums(self) -> Any: ...  # noqa: D102
 
 
-def _check_counts(counts: TransitionCounts) -> None:
+def check_counts(counts: TransitionCounts) -> None:
     """Raise `InvalidInputError` unless trials can have these counts."""
     S, n, N = counts.n_states, counts.n_trials, counts.transition_counts
     T, sums = N.shape[0], {"reward_sums": counts.reward_sums}
