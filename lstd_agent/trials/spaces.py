@@ -75,7 +75,7 @@ def as_batch(observation: Any) -> Any:
     return each_array(lambda part: plain_array(part, "an observation")[None], observation)
 
 
-def take(batch: Any, index: IntArray | int) -> Any:
+def take(batch: Any, index: IntArray | slice | int) -> Any:
     """Return one observation of a batch, or a batch of some."""
     return each_array(lambda part: part[index], batch)
 
