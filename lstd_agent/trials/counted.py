@@ -145,14 +145,9 @@ class CountedTrials:
 
     @classmethod
     def of(
-        cls,
-        counts: TransitionCounts,
-        b: int,
-        n_batches: int,
-        taken: ActionCounts | None = None,
-        sample: TrialSample | None = None,
+        cls, counts: TransitionCounts, b: int, n_batches: int, taken: Any, sample: Any
     ) -> CountedTrials:
-        """Return trials, given by counts, that are all in batch b of ``n_batches``."""
+        """Return trials, given by what `CountedTrials` has of them, all in one batch b."""
         T, is_here = counts.t_max + 1, np.arange(n_batches) == b
         row = (np.arange(n_batches * T + 1) + n_batches - 1 - b) // n_batches
         matrices: list[Any] = []
