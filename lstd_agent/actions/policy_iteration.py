@@ -43,7 +43,9 @@ _OPTIONS = "t_max", "n_trials", "n_errors", "on_termination", "observations"
 
 # The types of its file.
 _MAKERS: Makers = {
-    **{**MAKERS, SavedSearch: SavedSearch, Iteration: Iteration},
+    **MAKERS,
+    SavedSearch: SavedSearch,
+    Iteration: Iteration,
     # Names in earlier files.
     type("CountedSamples", (), {}): lambda counts, starts, actions: (counts, starts, actions),
     type("VectorSamples", (), {}): lambda rounds: rounds,
