@@ -31,7 +31,6 @@ from lstd_agent.fit_checks import (
     check_own_trials,
     check_single_class,
     compare_returns,
-    diagnose_fit,
 )
 from lstd_agent.fit_options import AgentTailName, CalibrationName, FitOptions
 from lstd_agent.html import as_html
@@ -470,15 +469,15 @@ class SeminormLSTDAgent:
             Estimates of b(s) - b(main reference state), in units of reward; in linked systems of
             vectors, of b(s).
         """
-        return self._last_fit.predict(observations, t)
+        return self._last_fit.answer(Fit.values, observations, t)
 
     def coverage(self, observations: Any, t: ArrayLike | None = None) -> FloatArray:
         """Return the share of samples at the observations, in the neighbourhood that predicts.
 
-        For vectors by the Christoffel function (`lstd_agent.rows.christoffel`). A prediction where
+        For vectors by the Christoffel function (`lstd_agent.rows.factors`). A prediction where
         it is 0 is pure generalization. For arguments see `SeminormLSTDAgent.predict`.
         """
-        return self._last_fit.coverage(observations, t)
+        return self._last_fit.answer(Fit.share_of_samples, observations, t)
 
     def determined(self, observations: Any, t: ArrayLike | None = None) -> BoolArray:
         """Return whether the samples determine the values of observations.
@@ -488,7 +487,7 @@ class SeminormLSTDAgent:
         ``backup="model"`` the state must lead to the main reference state. For arguments,
         see `SeminormLSTDAgent.predict`.
         """
-        return self._last_fit.determined(observations, t)
+        return self._last_fit.answer(Fit.states_determined, observations, t)
 
     def standard_errors(self, observations: Any, t: ArrayLike | None = None) -> FloatArray:
         """Return standard errors of the predictions, by leaving out batches of trials (jackknife).
@@ -497,7 +496,7 @@ class SeminormLSTDAgent:
         and reference states. They are infinite where the samples do not determine the value, or
         would not without one of the batches. For arguments, see `SeminormLSTDAgent.predict`.
         """
-        return self._last_fit.standard_errors(observations, t)
+        return self._last_fit.answer(Fit.errors_of_states, observations, t)
 
     def compare(
         self, a: Any, b: Any, t: ArrayLike | None = None, *, by: Literal["fit", "returns"] = "fit"
@@ -600,7 +599,7 @@ class SeminormLSTDAgent:
         """Return the checks of the fit and their warnings; ``print`` them."""
         fit = self._last_fit
         if self._diagnostics is None:
-            self._diagnostics = diagnose_fit(fit)
+            self._diagnostics = Diagnostics(fit)
         return self._diagnostics
 
     def plot(self) -> Figure:

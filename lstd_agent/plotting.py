@@ -49,7 +49,7 @@ def mark_anchors(axes: Axes, anchors: ArrayLike) -> None:
 def _candidate_places(fit: Fit) -> tuple[FloatArray, str]:
     """Return where candidates are on an axis: at their number, or else at their index."""
     source = fit.source
-    states = [np.ravel(source.candidate(i)) for i in range(source.candidate_features.shape[0])]
+    states = [np.ravel(state) for state in source.candidates]
     if all(state.size == 1 for state in states):
         countable = source.candidates_are == "state"
         return np.array(states, dtype=np.float64)[:, 0], "state" if countable else "observation"
@@ -92,7 +92,7 @@ def _standard_errors(fit: Fit, candidates: IntArray, k: int) -> FloatArray:
     errors = np.full(len(candidates), np.nan)
     known = candidates != fit.source.terminal
     if known.any() and len(fit.system.anchors) <= _MOST_NAMED:
-        states = np.array([fit.source.candidate(i) for i in candidates[known].tolist()])
+        states = fit.source.candidates[candidates[known]]
         with suppress(NotFittedError):  # a single batch of trials
             errors[known] = fit.errors_of_states(states, np.full(len(states), k))
     return np.where(np.isfinite(errors), errors, np.nan)

@@ -161,11 +161,13 @@ class RowStore:
                 "and what is missing is computed",
                 file=sys.stderr,
             )
-        results = run_tasks(function, tasks, workers=workers, executor=executor)
         with progress_bar(len(tasks), "task", progress) as bar:
-            for rows in results:
+
+            def keep(rows: Iterable[Row]) -> None:
                 self.add(row for row in rows if self.key_of(row) not in self)
                 bar.update()
+
+            run_tasks(function, tasks, keep, workers=workers, executor=executor)
 
     def add(self, rows: Iterable[Row]) -> None:
         """Append rows to the file at once."""

@@ -15,8 +15,14 @@ from unichain_gym.mdp import TabularMDP
 from unichain_gym.optimal import OptimalPolicy
 from unichain_gym.policies import DeterministicPolicies
 from unichain_gym.population import TransitionCounts, simulate_counts
-from unichain_gym.streams import attach_streams, make_mdp
-from unichain_gym.suite import UnichainEnv, UnichainVectorEnv, register_envs, register_mnemonics
+from unichain_gym.suite import (
+    UnichainEnv,
+    UnichainVectorEnv,
+    attach_streams,
+    make_mdp,
+    register_envs,
+    register_mnemonics,
+)
 from unichain_gym.summary import Classification
 from unichain_gym.trajectory import Trajectory
 from unichain_gym.vector_env import TabularVectorEnv

@@ -13,8 +13,15 @@ from scipy import sparse
 from unichain_gym.errors import InvalidModelError, ModelTooLargeError
 from unichain_gym.interface import BoolArray, FloatArray, IntArray, OutcomeModel
 from unichain_gym.labels import Labels, find_labels, look_up
-from unichain_gym.outcomes import check_choice, read_array, read_floats, read_reals, require_room
-from unichain_gym.rounding import in_double, sums_to_one
+from unichain_gym.outcomes import (
+    check_choice,
+    in_double,
+    read_array,
+    read_floats,
+    read_reals,
+    require_room,
+    sums_to_one,
+)
 from unichain_gym.structure import group_sums
 
 MAX_ENTRIES = 10**8

@@ -41,7 +41,7 @@ from unichain_gym.structure import (
     find_structure,
 )
 from unichain_gym.summary import abbreviate, classify, explain_classes, html_table
-from unichain_gym.trajectory import simulate
+from unichain_gym.trajectory import OutcomeTable, simulate
 
 _MOST_SHOWN = 10_000  # states: a notebook shows the classes of a chain up to this size
 
@@ -170,6 +170,10 @@ class MarkovChain:
     @cached_property
     def _limits(self) -> Limits:
         return Limits(self.transition_matrix, self._structure)
+
+    @cached_property
+    def _outcomes(self) -> OutcomeTable:
+        return OutcomeTable(self)
 
     @cached_property
     def recurrent_classes(self) -> list[IntArray]:

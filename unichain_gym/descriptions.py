@@ -7,12 +7,12 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import numpy as np
 
-from unichain_gym.cores import CORES, Core
-from unichain_gym.mdp import TabularMDP
+from unichain_gym.cores.core import Core
+from unichain_gym.interface import OutcomeModel
 
 MOST_ROWS = 20  # pairs of state and action in a table
 
@@ -66,9 +66,8 @@ PAPER = (
 )
 
 
-def describe_suite() -> str:
+def describe_suite(cores: Collection[Core]) -> str:
     """Return the description of all environments, each core in brief, in Markdown."""
-    cores = CORES.values()
     counts = ", ".join(f"{core().n_actions} for ``{core.letter}``" for core in cores)
     about = "\n\n".join(
         f"``{core.letter}``: {core.name}. {core.description}{_outcomes(core())}" for core in cores
@@ -107,7 +106,7 @@ def describe_core(core: Core) -> str:
     )
 
 
-def outcome_table(mdp: TabularMDP) -> str:
+def outcome_table(mdp: OutcomeModel) -> str:
     """Return the outcomes of an MDP as a Markdown table: a row for each state and its actions.
 
     The last cell has the reward if all outcomes share it. Otherwise each outcome has its reward in
@@ -130,7 +129,7 @@ def outcome_table(mdp: TabularMDP) -> str:
     return "\n".join(lines)
 
 
-def _outcomes(core: TabularMDP) -> str:
+def _outcomes(core: OutcomeModel) -> str:
     """Return a table of a core's outcomes, or nothing if it would be long."""
     if core.n_states * core.n_actions > MOST_ROWS:
         return ""

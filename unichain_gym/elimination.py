@@ -25,7 +25,7 @@ from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from unichain_gym.errors import ConvergenceError
 from unichain_gym.interface import BoolArray, FloatArray, IntArray
-from unichain_gym.rounding import EPSILON
+from unichain_gym.outcomes import EPSILON
 from unichain_gym.structure import divide_rows, edges, off_diagonal, row_sums
 
 _BLOCK = 64

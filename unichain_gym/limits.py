@@ -25,8 +25,7 @@ from unichain_gym.elimination import SMALLEST, finite
 from unichain_gym.errors import ConvergenceError, ModelTooLargeError
 from unichain_gym.interface import BoolArray, FloatArray, IntArray
 from unichain_gym.linear import Solver, find_solver
-from unichain_gym.outcomes import MAX_DENSE_STATES, read_only
-from unichain_gym.rounding import EPSILON
+from unichain_gym.outcomes import EPSILON, MAX_DENSE_STATES, read_only
 from unichain_gym.structure import (
     Structure,
     edges,

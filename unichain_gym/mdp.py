@@ -25,16 +25,17 @@ from unichain_gym.builders import (
     read_arrays,
     read_transitions,
 )
+from unichain_gym.chain import MarkovChain
 from unichain_gym.drawing import draw_mdp
 from unichain_gym.errors import InvalidArgumentError
 from unichain_gym.hitting import find_diameter
 from unichain_gym.horizon import HorizonPolicy, find_horizon_policy
-from unichain_gym.interface import BoolArray, FloatArray, IntArray
+from unichain_gym.interface import BoolArray, FloatArray, IntArray, OutcomeModel
 from unichain_gym.labels import agree_on_names, find_labels
 from unichain_gym.models import read_distribution, read_table
 from unichain_gym.optimal import Criterion, OptimalPolicy, find_optimal_policy, find_worst_policy
 from unichain_gym.outcomes import draw_thresholds, read_only
-from unichain_gym.policies import DeterministicPolicies, check_policy, draw_policy, induce
+from unichain_gym.policies import DeterministicPolicies, check_policy, draw_policy
 from unichain_gym.restriction import reachable_mdp
 from unichain_gym.storage import ARRAYS, LABELS, OPTIONAL, read_archive, write_archive
 from unichain_gym.summary import html_table
@@ -44,11 +45,37 @@ from unichain_gym.unichain import is_unichain
 if TYPE_CHECKING:
     import gymnasium
 
-    from unichain_gym.chain import MarkovChain
-
 Sparse = sparse.sparray | sparse.spmatrix
 
 _MOST_SHOWN = 20  # pairs of state and action in a notebook
+
+
+def induce(mdp: OutcomeModel, policy: ArrayLike | OptimalPolicy) -> MarkovChain:
+    """Return the Markov chain that a stationary policy of an MDP induces.
+
+    P(s, s') = Σ_a π(a|s) p(s'|s, a) and r(s) = Σ_a π(a|s) r(s, a); durations likewise.
+
+    Parameters
+    ----------
+    policy : array_like, shape (S,) of int or (S, A) of float, or OptimalPolicy
+        As `check_policy` reads it.
+    """
+    pi = read_only(check_policy(mdp, policy))
+    S = mdp.n_states
+    # A deterministic policy needs the outcomes of one action only. (A largest probability of 1 is
+    # not enough: another entry of 1e-17 is still an edge.)
+    if (np.count_nonzero(pi, axis=1) == 1).all():
+        chosen = (np.arange(S), pi.argmax(axis=1))
+        weight, column = mdp.probability[chosen], mdp.next_state[chosen]
+    else:
+        weight = (pi[:, :, None] * mdp.probability).reshape(S, -1)
+        column = mdp.next_state.reshape(S, -1)
+    keep = weight > 0.0
+    indptr = np.concatenate(([0], np.cumsum(keep.sum(axis=1))))
+    P = sparse.csr_array((weight[keep], column[keep], indptr), shape=(S, S))
+    P.sum_duplicates()
+    reward = np.einsum("sa,sa->s", pi, mdp.expected_reward)
+    return MarkovChain(P, reward, mdp.initial_distribution, mdp=mdp, policy=pi)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

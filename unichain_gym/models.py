@@ -12,8 +12,15 @@ from scipy import sparse
 from unichain_gym.errors import InvalidModelError
 from unichain_gym.interface import BoolArray, FloatArray, IntArray, OutcomeModel
 from unichain_gym.labels import Names, agree_on_names, find_labels
-from unichain_gym.outcomes import read_floats, read_integers, read_only, read_reals
-from unichain_gym.rounding import drop_residues, sum_tolerance, sums_to_one
+from unichain_gym.outcomes import (
+    drop_residues,
+    read_floats,
+    read_integers,
+    read_only,
+    read_reals,
+    sum_tolerance,
+    sums_to_one,
+)
 from unichain_gym.structure import edges, group_sums, row_sums
 from unichain_gym.summary import abbreviate
 from unichain_gym.unichain import maximal_end_components

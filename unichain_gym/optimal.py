@@ -18,14 +18,12 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from unichain_gym.chain import MarkovChain
 from unichain_gym.errors import InvalidArgumentError, ModelTooLargeError
-from unichain_gym.interface import BoolArray, FloatArray, IntArray, OutcomeModel
+from unichain_gym.interface import BoolArray, FloatArray, IntArray, OutcomeModel, RewardProcess
 from unichain_gym.limits import SolverReport
 from unichain_gym.optimal_actions import taken_by_optimal_policies
 from unichain_gym.outcomes import check_choice, check_discount, read_only
 from unichain_gym.pairs import in_fractions, list_pairs
-from unichain_gym.policies import induce
 from unichain_gym.policy_iteration import BLACKWELL, iterate_policies, rough_policy
 from unichain_gym.summary import abbreviate, format_table, html_table
 
@@ -127,9 +125,9 @@ class OptimalPolicy:
         )
 
     @cached_property
-    def chain(self) -> MarkovChain:
+    def chain(self) -> RewardProcess:
         """The chain that the policy induces."""
-        return induce(self.mdp, self.policy)
+        return self.mdp.induce(self.policy)
 
     @property
     def gain(self) -> FloatArray:

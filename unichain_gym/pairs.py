@@ -17,7 +17,7 @@ import numpy as np
 from scipy import sparse
 
 from unichain_gym.interface import BoolArray, FloatArray, IntArray, OutcomeModel
-from unichain_gym.rounding import EPSILON
+from unichain_gym.outcomes import EPSILON
 
 # With more entries per row, single differences cost too much.
 FULL = 50

@@ -13,14 +13,17 @@ from typing import Any, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import sparse
 
-from unichain_gym.chain import MarkovChain
 from unichain_gym.errors import InvalidModelError
 from unichain_gym.interface import BoolArray, FloatArray, IntArray, OptimalPolicy, OutcomeModel
 from unichain_gym.labels import agree_on_names, find_labels, look_up
-from unichain_gym.outcomes import read_array, read_floats, read_generator, read_only
-from unichain_gym.rounding import drop_residues, sum_tolerance
+from unichain_gym.outcomes import (
+    drop_residues,
+    read_array,
+    read_floats,
+    read_generator,
+    sum_tolerance,
+)
 from unichain_gym.summary import abbreviate
 
 
@@ -207,31 +210,3 @@ def _distributions(policy: NDArray[Any]) -> FloatArray:
         residue = f"state {state} sum to {float(total[state])!r}, not 1"
         raise InvalidModelError(f"action probabilities of {residue}; normalize each row")
     return pi
-
-
-def induce(mdp: OutcomeModel, policy: ArrayLike | OptimalPolicy) -> MarkovChain:
-    """Return the Markov chain that a stationary policy of an MDP induces.
-
-    P(s, s') = Σ_a π(a|s) p(s'|s, a) and r(s) = Σ_a π(a|s) r(s, a); durations likewise.
-
-    Parameters
-    ----------
-    policy : array_like, shape (S,) of int or (S, A) of float, or OptimalPolicy
-        As `check_policy` reads it.
-    """
-    pi = read_only(check_policy(mdp, policy))
-    S = mdp.n_states
-    # A deterministic policy needs the outcomes of one action only. (A largest probability of 1 is
-    # not enough: another entry of 1e-17 is still an edge.)
-    if (np.count_nonzero(pi, axis=1) == 1).all():
-        chosen = (np.arange(S), pi.argmax(axis=1))
-        weight, column = mdp.probability[chosen], mdp.next_state[chosen]
-    else:
-        weight = (pi[:, :, None] * mdp.probability).reshape(S, -1)
-        column = mdp.next_state.reshape(S, -1)
-    keep = weight > 0.0
-    indptr = np.concatenate(([0], np.cumsum(keep.sum(axis=1))))
-    P = sparse.csr_array((weight[keep], column[keep], indptr), shape=(S, S))
-    P.sum_duplicates()
-    reward = np.einsum("sa,sa->s", pi, mdp.expected_reward)
-    return MarkovChain(P, reward, mdp.initial_distribution, mdp=mdp, policy=pi)

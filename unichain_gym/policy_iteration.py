@@ -57,8 +57,8 @@ import numpy as np
 from unichain_gym.elimination import ObjectFactors, finite
 from unichain_gym.interface import BoolArray, FloatArray, IntArray
 from unichain_gym.linear import DENSE_STATES, find_method, find_solver
+from unichain_gym.outcomes import EPSILON
 from unichain_gym.pairs import Pairs, read_fractions
-from unichain_gym.rounding import EPSILON
 from unichain_gym.structure import find_structure, first_of_each, keep_edges, row_sums
 
 BLACKWELL = 2**62

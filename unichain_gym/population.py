@@ -24,7 +24,6 @@ from unichain_gym.chain import MarkovChain
 from unichain_gym.errors import InvalidArgumentError
 from unichain_gym.interface import FloatArray, IntArray
 from unichain_gym.outcomes import read_generator, require_integers
-from unichain_gym.trajectory import list_outcomes
 
 # Sums of counts in double precision are exact up to this number.
 MAX_TRIALS = 2**53
@@ -138,21 +137,12 @@ def outcomes_of(chain: MarkovChain) -> tuple[IntArray, FloatArray, FloatArray, F
     Outcomes of different actions merge if they differ only in probability. The outcomes of a state
     are sorted for `as_categories`.
     """
-    S = chain.n_states
-    count, next_state, probability, number = list_outcomes(chain, 0, S)
-    state, times = np.repeat(np.arange(S), count), None
-    if chain.mdp is None or chain.policy is None:
-        reward = chain.reward[state]
-        times = None if chain.durations is None else chain.durations[state]
-    else:
-        taken = state, *np.divmod(number, chain.mdp.next_state.shape[2])
-        reward = chain.mdp.reward[taken]
-        times = None if chain.mdp.durations is None else chain.mdp.durations[taken]
-    one_action = np.zeros_like(state)
-    table = pad_outcomes(Outcomes(S, 1, state, one_action, next_state, probability, reward, times))
+    S, of = chain.n_states, chain._outcomes
+    columns = of.state, np.zeros_like(of.state), of.after, of.p, of.reward, of.duration
+    table = pad_outcomes(Outcomes(S, 1, *columns))
     order = np.argsort(table["probability"][:, 0], axis=1, kind="stable")
     place = (np.arange(S)[:, None], 0, order)
-    durations = None if times is None else table["durations"][place]
+    durations = None if of.duration is None else table["durations"][place]
     categories = as_categories(table["probability"][place])
     return table["next_state"][place], categories, table["reward"][place], durations
 

@@ -20,7 +20,7 @@ time of a step is lim Var(reward until time t)/t: cycles of a regenerative proce
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -28,7 +28,6 @@ from unichain_gym.elimination import finite
 from unichain_gym.errors import InvalidModelError
 from unichain_gym.interface import FloatArray, OutcomeModel, RewardProcess
 from unichain_gym.outcomes import check_choice, check_discount, require_dense
-from unichain_gym.structure import edges
 
 RewardKind = Literal["reward", "state_reward"]
 
@@ -101,28 +100,16 @@ def asymptotic_variance(chain: RewardProcess, of: RewardKind = "reward") -> floa
     """
     chain._require_unichain("one variance", "recurrent_classes to look at each class alone")
     check_choice("of", of, get_args(RewardKind))
-    mdp, policy, recurrent = chain.mdp, chain.policy, chain.recurrent_states
-    stationary = chain.stationary_distribution
+    table = chain._outcomes
+    state, reward, durations = table.state, table.reward, table.duration
+    if of == "state_reward":
+        reward = chain.reward[state]
+        durations = None if chain.durations is None else chain.durations[state]
+    times = 1.0 if durations is None else durations
     # Roots of probabilities avoid underflow of probabilities and overflow of squares.
-    if of == "state_reward" or mdp is None or policy is None:
-        rows = chain.transition_matrix[recurrent]
-        row, following = edges(rows)
-        state = recurrent[row]
-        weight, reward, durations = (
-            np.sqrt(stationary[state]) * np.sqrt(rows.data),
-            chain.reward,
-            chain.durations,
-        )
-        taken: Any = state
-    else:
-        chance = np.sqrt(stationary[recurrent, None] * policy[recurrent])
-        weights = chance[:, :, None] * np.sqrt(mdp.probability[recurrent])
-        row, action, k = np.nonzero(weights)
-        state, weight = recurrent[row], weights[row, action, k]
-        taken, reward, durations = (state, action, k), mdp.reward, mdp.durations
-        following = mdp.next_state[taken]
-    times = 1.0 if durations is None else durations[taken]
+    weight = np.sqrt(chain.stationary_distribution[state]) * np.sqrt(table.p)
     with np.errstate(over="ignore", invalid="ignore"):
-        ahead = chain.bias[following] - chain.bias[state]
-        squares: FloatArray = (weight * ((reward[taken] - chain.gain * times) + ahead)) ** 2
+        ahead = chain.bias[table.after] - chain.bias[state]
+        excess = np.where(weight > 0.0, (reward - chain.gain * times) + ahead, 0.0)
+        squares: FloatArray = (weight * excess) ** 2
         return float(finite(squares.sum(keepdims=True))[0]) / chain.mean_duration

@@ -33,7 +33,7 @@ from unichain_gym.errors import ConvergenceError
 from unichain_gym.interface import FloatArray, IntArray
 from unichain_gym.limits import Limits
 from unichain_gym.linear import find_solver
-from unichain_gym.rounding import EPSILON
+from unichain_gym.outcomes import EPSILON
 from unichain_gym.structure import (
     Structure,
     edges,

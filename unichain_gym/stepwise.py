@@ -24,6 +24,7 @@ from unichain_gym.errors import (
 )
 from unichain_gym.interface import FloatArray, RewardProcess
 from unichain_gym.outcomes import (
+    EPSILON,
     MAX_DENSE_STATES,
     check_choice,
     read_count,
@@ -31,7 +32,6 @@ from unichain_gym.outcomes import (
     require_dense,
     require_room,
 )
-from unichain_gym.rounding import EPSILON
 from unichain_gym.structure import common_period
 
 # Rough costs in seconds: of a dense multiply-add, of a sparse one, of an entry of the result

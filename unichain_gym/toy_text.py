@@ -21,8 +21,7 @@ from unichain_gym.builders import Outcomes, require_outcomes
 from unichain_gym.errors import InvalidArgumentError, InvalidModelError, warn_caller
 from unichain_gym.interface import BoolArray, FloatArray
 from unichain_gym.models import read_distribution
-from unichain_gym.outcomes import check_choice, read_floats, read_integers, read_reals
-from unichain_gym.rounding import in_double
+from unichain_gym.outcomes import check_choice, in_double, read_floats, read_integers, read_reals
 from unichain_gym.structure import search_breadth_first
 
 if TYPE_CHECKING:

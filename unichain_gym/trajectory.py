@@ -1,10 +1,15 @@
-"""One path of a chain, drawn several steps at a time.
+"""One path of a chain, put together from pieces that are drawn side by side.
 
-An outcome of a state is an action, a next state and a reward at once. All paths of k steps from
-each state are tabulated, and bisection of their cumulative probabilities draws one of them: one
-draw for k steps. k is as large as the cost of the tables allows, and 1 if the chain has more
-outcomes than the path has steps. If it has many more, a state is tabulated at its first visit, so
-that work and memory depend on visited states only. (For many paths see `unichain_gym.population`.)
+An outcome of a state is an action, a next state and a reward at once. A loop over single steps
+draws the first states. Then many pieces of equal length, each from a state that the path has
+visited, are drawn at once, step by step in arrays. Wherever the path comes to the start of an
+unused piece, it takes the whole piece; elsewhere it takes single steps. When single steps have cost
+as much as the pieces, new pieces are drawn from the states of the longer path.
+
+The path has the law of the chain: nothing in an unused piece has influenced the path so far, and
+all pieces have the same length. (A piece that ended at a chosen state would be too short on
+average.) A chain that seldom returns to a state takes single steps. (For many paths see
+`unichain_gym.population`.)
 """
 
 from __future__ import annotations
@@ -12,25 +17,24 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from unichain_gym.interface import FloatArray, IntArray, RewardProcess
 from unichain_gym.outcomes import draw_thresholds, read_count, read_generator, require_room
+from unichain_gym.structure import edges
 from unichain_gym.summary import html_table
 
-DRAWS = 2**16
-MOST_STEPS = 10  # of a draw
-MOST_PATHS = 10_000  # in the tables, which must fit into the cache
+BLOCK = 2**16  # of draws
+SHORT = 5_000  # a path of fewer steps takes single steps
+FIRST_STEPS = 500  # single ones, before the first pieces
+# Pieces of n steps in all: n is limited by the path so far, by what is left of it, and by memory.
+GROWTH, SPARE, MOST_STEPS = 20, 1.1, 2_000_000
+PIECE_LENGTH = 0.4  # times √n
+SINGLE_STEP = 8  # steps of pieces for one single step
 _SHOWN = 10  # steps, in a notebook
-PATH_COST = 0.4  # of tabulating a path, in draws
-FEW_VISITS = 50  # outcomes for each step, above which most states are not visited
-
-# For one state: thresholds of its paths, and the number of its first path.
-Table = tuple[list[float], int]
-# For some states: the number of outcomes of each; next state, probability and number of all.
-Outcomes = tuple[IntArray, IntArray, FloatArray, IntArray]
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,105 +109,147 @@ def simulate(chain: RewardProcess, n_steps: int, seed: int | np.random.Generator
     rng = read_generator(seed, "seed")
     thresholds = draw_thresholds(chain.initial_distribution)
     start = int(np.searchsorted(thresholds, rng.random(), side="right"))
-    mdp, n = chain.mdp, chain.n_states
-    size = chain.transition_matrix.data.size if mdp is None else mdp.probability.size
-    if size > FEW_VISITS * n_steps:
-        visited = _VisitedTables(chain)
-        drawn = _draw(visited, visited.after, start, n_steps, rng)
-        after, outcome = np.array([visited.after, visited.number], dtype=np.int64)[:, drawn]
-    else:
-        n_tabulated = n_steps if size <= n_steps else 0
-        tables, paths = _tabulate(*list_outcomes(chain, 0, n), n_tabulated)
-        drawn = _draw(tables, paths[0, :, -1].tolist(), start, -(-n_steps // paths.shape[2]), rng)
-        after, outcome = paths.take(drawn, axis=1).reshape(2, -1)[:, :n_steps]
-    states = np.concatenate(([start], after))
-    if mdp is None or chain.policy is None:
-        times = None if chain.durations is None else chain.durations[states[:-1]]
-        return Trajectory(states, None, chain.reward[states[:-1]], times, chain.state_names)
-    action, k = np.divmod(outcome, mdp.next_state.shape[2])
-    taken = states[:-1], action, k
-    times = None if mdp.durations is None else mdp.durations[taken]
-    names = chain.state_names, mdp.action_names
-    return Trajectory(states, action, mdp.reward[taken], times, *names)
+    table = chain._outcomes
+    drawn = table.draw(start, n_steps, rng)
+    states = np.concatenate(([start], table.after.take(drawn)))
+    times = None if table.duration is None else table.duration.take(drawn)
+    if chain.mdp is None or table.action is None:
+        return Trajectory(states, None, table.reward.take(drawn), times, chain.state_names)
+    names = chain.state_names, chain.mdp.action_names
+    return Trajectory(states, table.action.take(drawn), table.reward.take(drawn), times, *names)
 
 
-def list_outcomes(chain: RewardProcess, first: int, stop: int) -> Outcomes:
-    """Return the outcomes of some states, numbered a K + k by actions, or by next state."""
-    mdp, policy, P = chain.mdp, chain.policy, chain.transition_matrix
-    if mdp is None or policy is None:
-        indptr = P.indptr[first : stop + 1]
-        after: IntArray = P.indices[indptr[0] : indptr[-1]].astype(np.int64)
-        n = np.diff(indptr).astype(np.int64)
-        return n, after, P.data[indptr[0] : indptr[-1]], after
-    p = (policy[first:stop, :, None] * mdp.probability[first:stop]).reshape(stop - first, -1)
-    row, number = np.nonzero(p)
-    after = mdp.next_state[first:stop].reshape(p.shape)[row, number]
-    return np.bincount(row, minlength=stop - first).astype(np.int64), after, p[row, number], number
+class OutcomeTable:
+    """The possible outcomes of all states, state by state.
 
-
-class _VisitedTables(dict[int, Table]):
-    """The tables of the states that were asked for; next states and numbers of their outcomes."""
+    Columns, one entry for each outcome: its state, the next state ``after``, the probability ``p``,
+    reward, duration (None if all are 1) and action (None for a chain without an MDP). ``first`` is
+    the first outcome of each state, (S + 1,).
+    """
 
     def __init__(self, chain: RewardProcess) -> None:
-        self._chain = chain
-        self.after: list[int] = []
-        self.number: list[int] = []
+        mdp, policy = chain.mdp, chain.policy
+        tau: FloatArray | None
+        self.action: IntArray | None = None
+        taken: Any
+        if mdp is None or policy is None:
+            (taken, self.after), self.p = (
+                edges(chain.transition_matrix),
+                chain.transition_matrix.data,
+            )
+            self.state, reward, tau = taken, chain.reward, chain.durations
+        else:
+            state, action = np.nonzero(policy)
+            p = policy[state, action, None] * mdp.probability[state, action]
+            row, k = np.nonzero(p)
+            self.state, self.action, self.p = state[row], action[row], p[row, k]
+            taken = self.state, self.action, k
+            self.after, reward, tau = mdp.next_state[taken], mdp.reward, mdp.durations
+        self.reward = reward[taken]
+        self.duration = None if tau is None else tau[taken]
+        count = np.bincount(self.state, minlength=chain.n_states)
+        self.first = np.concatenate(([0], np.cumsum(count)))
 
-    def __missing__(self, state: int) -> Table:
-        count, after, p, number = list_outcomes(self._chain, state, state + 1)
-        table = self[state] = _thresholds(count, p).tolist(), len(self.after)
-        self.after += after.tolist()
-        self.number += number.tolist()
-        return table
+    @cached_property
+    def thresholds(self) -> FloatArray:
+        """Cumulative probabilities within each state, the last out of reach."""
+        thresholds, count = np.empty_like(self.p), np.diff(self.first)
+        for width in np.unique(count):
+            entries = self.first[:-1][count == width][:, None] + np.arange(width)
+            thresholds[entries] = self.p[entries].cumsum(axis=1)
+        thresholds[self.first[1:] - 1] = np.inf
+        return thresholds
 
+    @cached_property
+    def width(self) -> int:
+        """The length of rows for bisection: a power of 2, at least the outcomes of any state."""
+        return 1 << int(np.diff(self.first).max() - 1).bit_length()
 
-def _thresholds(count: IntArray, p: FloatArray) -> FloatArray:
-    """Return cumulative sums of rows of ``count`` positive probabilities, the last out of reach."""
-    thresholds, first = np.empty_like(p), np.cumsum(count) - count
-    for width in np.unique(count):
-        entries = first[count == width][:, None] + np.arange(width)
-        thresholds[entries] = p[entries].cumsum(axis=1)
-    thresholds[first + count - 1] = np.inf
-    return thresholds
+    @cached_property
+    def _rows(self) -> tuple[FloatArray, IntArray, IntArray]:
+        """Thresholds in rows of equal width, the row of the next state, and each outcome."""
+        place = np.arange(self.p.size) + (self.width * self.state - self.first[self.state])
+        size = (self.first.size - 1) * self.width
+        thresholds, following = np.full(size, np.inf), np.zeros(size, dtype=np.int64)
+        outcome = np.zeros(size, dtype=np.int64)
+        thresholds[place], following[place] = self.thresholds, self.after * self.width
+        outcome[place] = np.arange(place.size)
+        return thresholds, following, outcome
 
+    def draw(self, state: int, n: int, rng: np.random.Generator) -> IntArray:
+        """Draw the n outcomes of a path from a state."""
+        columns: Any = self.first, self.thresholds, self.after
+        first, thresholds, after = (
+            column.tolist() if column.size <= n + 1 else memoryview(column) for column in columns
+        )
+        # Rows of equal width must not take much more memory than the outcomes.
+        is_long = n > SHORT and (self.first.size - 1) * self.width <= 4 * self.after.size + 10**6
+        pieces, ends, size = np.zeros((0, 1), dtype=np.int64), [0], 1
+        unused: dict[int, list[int]] = {}  # pieces by start
+        path = [pieces.ravel()]
+        # Single steps before the next pieces are drawn; steps in single ones and in these pieces.
+        n_left, in_singles, in_pieces = FIRST_STEPS if is_long else n, 0, 0
+        length = 0
+        while length < n:
+            taken = []
+            for u in rng.random(min(n_left, n - length, BLOCK)).tolist():
+                while state in unused and length < n:
+                    i = unused[state].pop()
+                    if not unused[state]:
+                        del unused[state]
+                    taken.append(~i)
+                    state = ends[i]
+                    length += size
+                if length >= n:
+                    break
+                j = bisect_right(thresholds, u, first[state], first[state + 1])
+                taken.append(j)
+                state = after[j]
+                length += 1
+            steps = np.array(taken, dtype=np.int64)
+            is_piece = steps < 0
+            outcomes = np.repeat(steps, np.where(is_piece, size, 1))
+            outcomes[outcomes < 0] = pieces[~steps[is_piece]].ravel()
+            path.append(outcomes)
+            in_singles += (n_single := int(np.count_nonzero(~is_piece)))
+            in_pieces += outcomes.size - n_single
+            n_left -= n_single
+            if n_left > 0 or length >= n:
+                continue
+            unused = {}
+            if size > 1 and in_pieces < in_singles:  # the chain seldom returns
+                n_left, size = length, 1
+            else:
+                n_wanted = max(int(SPARE * (n - length)), n // 4)
+                n_steps = min(GROWTH * length, n_wanted, MOST_STEPS)
+                size = 2 + int(PIECE_LENGTH * n_steps**0.5)
+                starts = self.after[rng.choice(outcomes, n_steps // size + 1)]
+                pieces, last = self._draw_together(starts, size, rng)
+                ends = last.tolist()
+                for i, start in enumerate(starts.tolist()):
+                    unused.setdefault(start, []).append(i)
+                n_left = max(FIRST_STEPS, n_steps // SINGLE_STEP)
+            in_singles = in_pieces = 0
+        return np.concatenate(path)[:n]
 
-def _tabulate(
-    count: IntArray, after: IntArray, p: FloatArray, number: IntArray, n_steps: int
-) -> tuple[list[Table], IntArray]:
-    """Return the table of each state, and the next states and outcomes of all paths, (2, n, k)."""
-    state, first = np.repeat(np.arange(count.size), count), np.cumsum(count) - count
-    n_paths, k = count, 1
-    while k < MOST_STEPS:
-        more = np.bincount(state, n_paths[after], count.size).astype(np.int64)
-        if more.sum() > min(MOST_PATHS, n_steps / (PATH_COST * k * (k + 1))):
-            break
-        n_paths, k = more, k + 1
-    path, q = np.arange(p.size)[:, None], p
-    for _ in range(k - 1):
-        end = after[path[:, -1]]
-        before = np.repeat(np.arange(end.size), count[end])
-        ahead = np.arange(before.size) + (first[end] - np.cumsum(count[end]) + count[end])[before]
-        path, q = np.column_stack((path[before], ahead)), q[before] * p[ahead]
-    thresholds = _thresholds(n_paths, q).tolist()
-    bounds = pairwise([0, *np.cumsum(n_paths).tolist()])
-    return [(thresholds[a:b], a) for a, b in bounds], np.stack((after[path], number[path]))
-
-
-def _draw(
-    tables: list[Table] | _VisitedTables,
-    ends: list[int],
-    state: int,
-    n: int,
-    rng: np.random.Generator,
-) -> IntArray:
-    """Draw n paths one after the other, and return their numbers; ``ends`` says where each ends."""
-    drawn = np.empty(n, dtype=np.int64)
-    for start in range(0, n, DRAWS):
-        numbers = []
-        for u in rng.random(min(DRAWS, n - start)).tolist():
-            thresholds, first = tables[state]
-            j = first + bisect_right(thresholds, u)
-            state = ends[j]
-            numbers.append(j)
-        drawn[start : start + DRAWS] = numbers
-    return drawn
+    def _draw_together(
+        self, starts: IntArray, n: int, rng: np.random.Generator
+    ) -> tuple[IntArray, IntArray]:
+        """Draw n outcomes from each start, (n_starts, n), and return also the last states."""
+        thresholds, following, outcome = self._rows
+        draws = rng.random((n, starts.size))
+        drawn = np.empty((n, starts.size), dtype=np.int64)
+        halves = [1 << i for i in reversed(range(self.width.bit_length() - 1))]
+        row, gap = starts * self.width, np.empty(starts.size)
+        is_above = gap.view(np.int64)
+        for u, j in zip(draws, drawn, strict=True):
+            j[:] = row
+            for half in halves:  # bisection
+                thresholds[half - 1 :].take(j, out=gap, mode="clip")
+                gap -= u
+                np.right_shift(is_above, 63, out=is_above)  # the sign: -1 above a threshold
+                if half > 1:
+                    is_above *= half
+                j -= is_above
+            following.take(j, out=row, mode="clip")
+        return outcome.take(drawn.T), row // self.width

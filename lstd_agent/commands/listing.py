@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from lstd_agent.commands.running import add_arguments, new_parser, run
 from unichain_gym import make_mdp
-from unichain_gym.streams import MNEMONICS
+from unichain_gym.suite import MNEMONICS
 
 _EPILOG = """example:
   unichain list

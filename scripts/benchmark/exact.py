@@ -20,7 +20,6 @@ from benchmark.work import ENV, collect_work, policy_of, solve_policy
 from unichain_gym import MarkovChain, TabularMDP, UnichainVectorEnv
 
 DISCOUNT = 0.999
-N_STEPS = 100_000  # of a path
 
 
 def queue(n: int) -> TabularMDP:
@@ -85,10 +84,12 @@ def optimal(setting: Setting) -> Iterator[Row]:
                 yield compare(f"{title}: gain and bias, of splu", *of_chain(chain), setting)
             if name != "grid" and n <= 1_000:  # a walk on a large grid mixes for minutes
                 yield compare(f"{title}: mixing time, of stepping", *of_mixing(chain), setting)
+            chain = MarkovChain(chain.transition_matrix, chain.reward, np.eye(chain.n_states)[0])
             path = qe.MarkovChain(sparse.csr_matrix(chain.transition_matrix))
-            simulate = partial(path.simulate, N_STEPS + 1, init=0, random_state=0)
-            what = f"{title}: a path of 10^5 steps, as a multiple of QuantEcon's"
-            yield compare(what, partial(chain.simulate, N_STEPS, seed=0), simulate, setting)
+            for power in (5, 6):
+                simulate = partial(path.simulate, 10**power + 1, init=0, random_state=0)
+                what = f"{title}: a path of 10^{power} steps, as a multiple of QuantEcon's"
+                yield compare(what, partial(chain.simulate, 10**power, seed=0), simulate, setting)
 
 
 def quantecon_model(qe: Any, mdp: TabularMDP) -> Any:

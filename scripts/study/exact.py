@@ -36,7 +36,7 @@ from lstd_agent.system.distances import (
     optimal_transport,
     total_variation,
 )
-from lstd_agent.system.linked import Solved, solve_alone
+from lstd_agent.system.linked import Solved, solve_window
 from lstd_agent.system.neighborhoods import AnchorSearch, neighborhoods_with_references
 from study.store import Among, Key, Study, Task
 from unichain_gym import MarkovChain
@@ -97,7 +97,7 @@ class ExactSchemes:
         for start, stop in map(tuple, keys):
             if (start, stop) not in solved:
                 factor = factor_of(source.merged(start, stop), source.p, False)
-                found = solve_alone(source, factor, chain.gain)
+                found = solve_window(source, factor.above(chain.gain), [0], True)
                 columns = np.vstack((found.weights, np.zeros((1, 1))))
                 solved[start, stop] = Solved(columns, found.rank, found.condition, 0)
         ties = references, source.occupancy(windows)
@@ -114,7 +114,7 @@ class ExactSchemes:
         if scheme == "pinf":
             return np.arange(self.t_max + 1)
         n_anchors = 2 if scheme.startswith("p02") else n_anchors_max
-        return self._search(scheme[-2:], features).doubling(n_anchors)
+        return self._search(scheme[-2:], features).find(n_anchors, "doubling")
 
     def _search(self, metric: str, features: FloatArray) -> AnchorSearch:
         if metric in self._searches and metric != "md":  # which depends on the features

@@ -16,7 +16,7 @@ from lstd_agent.system.approximators import System
 from lstd_agent.system.distances import total_variation
 from lstd_agent.system.neighborhoods import find_anchors
 from lstd_agent.trials.counts import TransitionCounts
-from unichain_gym.streams import MNEMONICS
+from unichain_gym.suite import MNEMONICS
 
 
 def sampled(chain: Any, n_trials: int, t_max: int, seed: int = 0) -> TransitionCounts:

@@ -10,7 +10,7 @@ import pytest
 from unichain_gym import MarkovChain, TabularEnv, TabularMDP, TabularVectorEnv, make_mdp
 from unichain_gym.cores import garnet, river_swim
 from unichain_gym.errors import InvalidArgumentError, InvalidModelError
-from unichain_gym.streams import attach_streams
+from unichain_gym.suite import attach_streams
 
 ONE = np.ones((1, 1, 1))
 

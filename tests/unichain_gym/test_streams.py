@@ -10,7 +10,7 @@ import pytest
 from unichain_gym.cores import CORES, absorbing_state, taxicab
 from unichain_gym.errors import InvalidMnemonicError, InvalidModelError, ModelTooLargeError
 from unichain_gym.mdp import TabularMDP
-from unichain_gym.streams import MNEMONICS, Mnemonic, attach_streams, make_mdp
+from unichain_gym.suite import MNEMONICS, Mnemonic, attach_streams, make_mdp
 
 
 def test_mdps_by_mnemonic_have_the_reference_rewards_and_stepwise_distributions(reference):

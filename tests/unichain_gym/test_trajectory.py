@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy import sparse
+from scipy import sparse, stats
 
 from unichain_gym import MarkovChain, TabularMDP, make_mdp
 from unichain_gym.errors import ConvergenceError, InvalidArgumentError, MulticlassError
@@ -169,15 +169,46 @@ def test_the_shortest_path_is_one_state() -> None:
     assert path.actions.size == 0
 
 
-def test_a_long_path_crosses_the_blocks_in_which_it_is_drawn(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    n, n_steps = 50_000, 1_000
+def test_a_long_path_of_a_cycle_never_uses_a_piece() -> None:
+    n, n_steps = 50_000, 20_000
     s = np.arange(n)
     P = sparse.csr_array((np.ones(n), (s, (s + 1) % n)), shape=(n, n))
-    chain = MarkovChain(P, s, s == 7)
-    monkeypatch.setattr("unichain_gym.trajectory.DRAWS", 64)
-    np.testing.assert_array_equal(chain.simulate(n_steps, 0).states, 7 + np.arange(n_steps + 1))
+    path = MarkovChain(P, s, s == 7).simulate(n_steps, 0)
+    np.testing.assert_array_equal(path.states, 7 + np.arange(n_steps + 1))
+
+
+def test_pieces_do_not_change_the_law_of_a_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unichain_gym.trajectory.SHORT", 10)
+    monkeypatch.setattr("unichain_gym.trajectory.FIRST_STEPS", 6)
+    mdp = make_mdp("h6")
+    chain = mdp.induce(mdp.random_policy(3, deterministic=False))
+    P, n_paths = chain.transition_matrix.toarray(), 5_000
+    ends = np.array([chain.simulate(60, seed).states[[25, 59, 60]] for seed in range(n_paths)])
+    seen = np.bincount(np.ravel_multi_index(tuple(ends.T), (6, 6, 6)), minlength=216)
+    early = chain.initial_distribution @ np.linalg.matrix_power(P, 25)
+    joint = early[:, None, None] * np.linalg.matrix_power(P, 34)[:, :, None] * P
+    expected = n_paths * joint.ravel()
+    assert (seen[expected == 0.0] == 0).all()
+    is_often = expected > 3.0
+    squares = (seen - expected)[is_often] ** 2 / expected[is_often]
+    assert squares.sum() < stats.chi2.isf(1e-4, np.count_nonzero(is_often) - 1)
+
+
+@pytest.mark.parametrize("n_successors", [3, 200])
+def test_a_long_path_in_pieces_has_the_frequencies_of_the_chain(n_successors: int) -> None:
+    rng, n, n_steps = np.random.default_rng(1), 200, 300_000
+    P = np.zeros((n, n))
+    for s in range(n):
+        P[s, rng.choice(n, n_successors, replace=False)] = rng.dirichlet(np.ones(n_successors))
+    chain = MarkovChain(P, rng.random(n), np.eye(n)[0])
+    path = chain.simulate(n_steps, seed=2)
+    assert (P[path.states[:-1], path.states[1:]] > 0.0).all()
+    error = np.sqrt(chain.variance / n_steps)
+    assert path.rewards.mean() == pytest.approx(chain.gain, abs=4.0 * error)
+    visits = np.bincount(path.states[:-1], minlength=n)
+    steps = np.bincount(path.states[:-1] * n + path.states[1:], minlength=n * n).reshape(n, n)
+    spread = np.sqrt(np.maximum(visits[:, None] * P * (1.0 - P), 1.0))
+    assert (np.abs(steps - visits[:, None] * P) / spread).max() < 6.5
 
 
 def test_numbers_of_steps_and_seeds_that_do_not_fit_are_refused() -> None:

@@ -7,9 +7,10 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from unichain_gym.mdp import TabularMDP
+if TYPE_CHECKING:
+    from unichain_gym.mdp import TabularMDP
 
 
 class Argument(NamedTuple):
