@@ -37,6 +37,9 @@ SET_WHEN_MADE = {
     ],
     lstd_agent.SeminormLSTDAgent: ["collector"],
     lstd_agent.PolicyIteration: ["converged", "iterations"],
+    lstd_agent.Diagnostics: re.findall(
+        r"self\.([a-z]\w*)(?=[^()\n]* = )", inspect.getsource(lstd_agent.Diagnostics.__init__)
+    ),
 }
 
 # Gymnasium's own, given a value.

@@ -186,9 +186,10 @@ class CountRows(Samples):
     ) -> tuple[IntArray, IntArray, IntArray, FloatArray]:
         """Return the timesteps, batches, columns and values of entries, in this order."""
         B = len(self.batches)
-        members = np.arange(B) if group is None else np.sort(group)
-        row = (np.arange(start, stop)[:, None] * B + members).ravel()
-        part = matrix[row]
+        row, part = np.arange(start * B, stop * B), matrix[start * B : stop * B]
+        if group is not None and len(group) < B:
+            row = row[np.isin(row % B, group)]
+            part = matrix[row]
         t, batch = np.divmod(np.repeat(row, np.diff(part.indptr)), B)
         return t, batch, part.indices, part.data
 

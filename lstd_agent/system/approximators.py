@@ -69,6 +69,16 @@ class System:
     occupancy : ndarray, shape (n, M)
     n_samples, rank, condition : ndarray, shape (n,)
     t_max, gain : int, float
+
+    Examples
+    --------
+    >>> import unichain_gym
+    >>> from lstd_agent import OneHot, SeminormLSTDAgent
+    >>> chain = unichain_gym.make_mdp("h6").induce([0, 0, 0, 1, 1, 1])
+    >>> agent = SeminormLSTDAgent(OneHot(), anchors=[0, 5])
+    >>> system = agent.add(unichain_gym.simulate_counts(chain, 10_000, 40, 0)).fit().system_
+    >>> system.neighborhood_at(np.array([4, 5])).tolist()
+    [0, 1]
     """
 
     weights: FloatArray

@@ -69,6 +69,11 @@ class Choice:
     backup, reason : Backup, str
     tried, numbers : tuple of Tried
         Backups, and numbers of neighborhoods, that were compared; empty if there was no choice.
+
+    Examples
+    --------
+    >>> print(Choice("one_step", "asked for"))
+    one step: asked for
     """
 
     backup: Backup
