@@ -145,8 +145,8 @@ def values_in_features(source: Any, solved: Sequence[Solved]) -> FloatArray:
     return np.stack([in_features(source, each.columns[:, :1])[:, 0] for each in solved])
 
 
+# Windows, reference states and occupancies of neighborhoods.
 Ties: TypeAlias = tuple[IntArray, ReferenceStates, FloatArray]
-"""Windows, reference states and occupancies of neighborhoods."""
 
 
 def system_of(

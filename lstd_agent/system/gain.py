@@ -26,8 +26,7 @@ from lstd_agent.rows.factors import Factor, Segments, total
 from lstd_agent.system.minimizer import minimize
 from lstd_agent.trials.spaces import MAX_REWARD
 
-# A gain with a smaller effective share of the samples is rejected; it is open if it has a larger
-# part in a direction that the samples leave open.
+# The smallest effective share of the samples, and the largest part in an open direction, of a gain.
 LEAST_SHARE, _OPEN = 0.2, 1e-6
 
 GainRows = Literal["tail", "all", "mean"]

@@ -35,8 +35,7 @@ _MOST_FACTORED, _MOST_WORK, _LOCAL, _HUB = 3_000, 5e12, 5.0, 10.0
 
 _DIRECTIONS, _EPSILON = 60, float(np.finfo(np.float64).eps)  # steps until GMRES restarts
 
-# Relative accuracy of the vector of expected steps, and of solutions; probabilities that add up to
-# 1 within _ROUNDING leave nothing open.
+# Relative accuracy of expected steps, of solutions, and of probabilities that leave nothing open.
 _CRUDE, _MAX_ERROR, _ROUNDING = 0.05, 1e-9, 1e-12
 
 # Sparse features: the ridge on a diagonal of 1, to factor M. Residuals relative to the right-hand

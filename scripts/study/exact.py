@@ -27,7 +27,7 @@ from lstd_agent.problems import (
     settled_time,
 )
 from lstd_agent.results import Row
-from lstd_agent.rows.chain import ChainRows
+from lstd_agent.rows.counts import ChainRows
 from lstd_agent.rows.factors import factor_of
 from lstd_agent.system.approximators import System, system_of, with_offsets
 from lstd_agent.system.distances import (

@@ -14,8 +14,7 @@ from numpy.testing import assert_allclose
 from lstd_agent import KeptTrials, LambdaReturn, MultiStep, OneHot, Polynomial, SeminormLSTDAgent
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.fit_options import FitOptions, Fitted
-from lstd_agent.rows.chain import ChainRows
-from lstd_agent.rows.counts import CountRows
+from lstd_agent.rows.counts import ChainRows, CountRows
 from lstd_agent.rows.kept import TrialRows
 from lstd_agent.system.solve import Subsets
 from unichain_gym import TabularMDP, make_mdp, simulate_counts

@@ -14,8 +14,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from lstd_agent import OneHot, Polynomial, RadialBasis, SeminormLSTDAgent
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.problems import random_chain, random_features
-from lstd_agent.rows.chain import ChainRows
-from lstd_agent.rows.counts import CountRows
+from lstd_agent.rows.counts import ChainRows, CountRows
 from lstd_agent.rows.factors import factor_of
 from lstd_agent.trials.counts import TransitionCounts
 from lstd_agent.trials.encoding import make_encoding

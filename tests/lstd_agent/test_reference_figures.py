@@ -9,8 +9,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from lstd_agent import KeptTrials, LambdaReturn, MultiStep, SeminormLSTDAgent
-from lstd_agent.rows.chain import ChainRows
-from lstd_agent.rows.counts import CountRows
+from lstd_agent.rows.counts import ChainRows, CountRows
 from lstd_agent.rows.factors import Segments, factor_of, reduced
 from lstd_agent.rows.kept import TrialRows
 from lstd_agent.system.linked import (

@@ -13,7 +13,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from lstd_agent import SeminormLSTDAgent
-from lstd_agent.rows.chain import ChainRows
+from lstd_agent.rows.counts import ChainRows
 from lstd_agent.rows.factors import Segments, factor_of
 from lstd_agent.system.linked import SingleSteps, solve_linked, solve_window, zero_of
 from unichain_gym import make_mdp
