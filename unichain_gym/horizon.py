@@ -26,7 +26,6 @@ from unichain_gym.errors import ConvergenceError, InvalidArgumentError
 from unichain_gym.interface import FloatArray, IntArray, OutcomeModel, RewardProcess
 from unichain_gym.labels import read_state_values
 from unichain_gym.outcomes import read_count, read_number, read_only, require_room
-from unichain_gym.pairs import list_pairs
 from unichain_gym.stepwise import (
     DENSE_FLOP,
     DOUBLING_STATES,
@@ -88,7 +87,7 @@ def find_horizon_policy(
     factor = 1.0 if discount is None else read_number("discount", discount)
     if not 0.0 <= factor <= 1.0:
         raise InvalidArgumentError(f"discount must be from 0 to 1; got {discount!r}")
-    pairs = list_pairs(mdp)
+    pairs = mdp._pairs
     if n_steps * pairs.Q.nnz > STEP_WORK:
         raise ConvergenceError(
             f"a policy for each of {n_steps} steps takes more than {STEP_WORK:.0e} "

@@ -8,10 +8,10 @@ All have the matrix A = diag(N 1 + e) - N of `unichain_gym.elimination`. In orde
 ``GTH``
     Up to `SMALL_STATES` states: dense elimination without subtraction. If products of probabilities
     underflow, ``ranged GTH`` for up to `RANGED_STATES` states.
+``dense LU``
+    Up to `DENSE_STATES` states, or if at least one entry in twenty is nonzero.
 ``sparse LU``
     If the reverse Cuthill-McKee ordering bounds elimination by few multiplications.
-``dense LU``
-    If at least one entry in twenty is nonzero.
 ``sparse GTH``
     For many states, if elimination has little fill-in (trees).
 ``BiCGStab``
@@ -194,7 +194,7 @@ class CertifiedSolver:
         n = exit_rate.size
         A: Any
         if make is dense_lu:
-            A = -N.toarray()
+            A = -(N if isinstance(N, np.ndarray) else N.toarray())
             np.fill_diagonal(A, 0.0)
             self._rate = exit_rate - A.sum(axis=1)
             np.fill_diagonal(A, self._rate)
@@ -304,14 +304,16 @@ Solver = Eliminated | CertifiedSolver
 """Solves A x = c and x A = c, and has a method name and an error bound."""
 
 
-def find_solver(N: sparse.csr_array, exit_rate: FloatArray) -> Solver:
+def find_solver(N: Any, exit_rate: FloatArray) -> Solver:
     """Return a solver of A = diag(N 1 + e) - N, for N ≥ 0 with ignored diagonal, and e ≥ 0.
 
-    From every state, a state with e > 0 must be reachable. If no digit is certain, or numbers
-    overflow, this function or the solver raises a `ConvergenceError`.
+    N is CSR, or dense for more than `SMALL_STATES` states. From every state, a state with e > 0
+    must be reachable. If no digit is certain, or numbers overflow, this function or the solver
+    raises a `ConvergenceError`.
     """
     n = exit_rate.size
-    is_dense = n > SMALL_STATES and _is_dense(N)
+    is_array = isinstance(N, np.ndarray)
+    is_dense = is_array or (n > SMALL_STATES and _is_dense(N))
     if not is_dense:
         n_components, component = connected_components(N, connection="strong")
         if n_components == n:
@@ -322,28 +324,29 @@ def find_solver(N: sparse.csr_array, exit_rate: FloatArray) -> Solver:
                 raise ConvergenceError(OUT_OF_RANGE)
             return _TriangularFactors(A, np.argsort(component))
     # Products of a few probabilities may exceed the range of doubles.
-    values = np.concatenate((N.data, exit_rate[exit_rate > 0.0]))
+    values = np.concatenate((N[N > 0.0] if is_array else N.data, exit_rate[exit_rate > 0.0]))
     if n <= RANGED_STATES and values.min() < SMALL_PROBABILITY * values.max():
-        return RangedFactors(N, exit_rate)
+        return RangedFactors(sparse.csr_array(N), exit_rate)
     if n <= SMALL_STATES:
         return _unless_underflow(GthFactors(N.toarray(), exit_rate), N, exit_rate)
 
     def without_subtraction(reason: str) -> Solver:
-        factors = eliminate(N, exit_rate, MAX_ENTRIES)
+        entries = sparse.csr_array(N)
+        factors = eliminate(entries, exit_rate, MAX_ENTRIES)
         if factors is None:
             raise ConvergenceError(
                 f"the system of {n} states is out of reach: {reason}, and elimination without "
                 f"subtraction would fill in on more than {MAX_CORE} states. Look at the weakly "
                 "linked parts of the chain apart, or remove transitions too rare to matter"
             )
-        return _unless_underflow(factors, N, exit_rate)
+        return _unless_underflow(factors, entries, exit_rate)
 
     def by_factors(reason: str) -> Solver:
         if work > ELIMINATION_WORK:
             return without_subtraction(reason)
         return CertifiedSolver(N, exit_rate, sparse_lu, without_subtraction)
 
-    if is_dense:
+    if is_dense or n <= DENSE_STATES:
         return CertifiedSolver(N, exit_rate, dense_lu, without_subtraction)
     work = elimination_work(N)
     if _is_little(work, n):

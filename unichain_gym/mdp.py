@@ -35,6 +35,7 @@ from unichain_gym.labels import agree_on_names, find_labels
 from unichain_gym.models import read_distribution, read_table
 from unichain_gym.optimal import Criterion, OptimalPolicy, find_optimal_policy, find_worst_policy
 from unichain_gym.outcomes import draw_thresholds, read_only
+from unichain_gym.pairs import Pairs, list_pairs
 from unichain_gym.policies import DeterministicPolicies, check_policy, draw_policy
 from unichain_gym.restriction import reachable_mdp
 from unichain_gym.storage import ARRAYS, LABELS, OPTIONAL, read_archive, write_archive
@@ -198,6 +199,10 @@ class TabularMDP:
             return read_only(self.allowed_actions.astype(np.float64))
         duration: FloatArray = np.einsum("sak,sak->sa", self.probability, self.durations)
         return read_only(duration)
+
+    @cached_property
+    def _pairs(self) -> Pairs:
+        return list_pairs(self)
 
     @cached_property
     def outcome_thresholds(self) -> FloatArray:

@@ -23,7 +23,7 @@ from unichain_gym.interface import BoolArray, FloatArray, IntArray, OutcomeModel
 from unichain_gym.limits import SolverReport
 from unichain_gym.optimal_actions import taken_by_optimal_policies
 from unichain_gym.outcomes import check_choice, check_discount, read_only
-from unichain_gym.pairs import in_fractions, list_pairs
+from unichain_gym.pairs import in_fractions
 from unichain_gym.policy_iteration import BLACKWELL, iterate_policies, rough_policy
 from unichain_gym.summary import abbreviate, format_table, html_table
 
@@ -231,7 +231,7 @@ def find_optimal_policy(
             f"precision='exact' eliminates in fractions, for up to {EXACT_STATES} states; these "
             f"are {mdp.n_states}. Decide the `undecided` actions by their bounds"
         )
-    pairs, order = list_pairs(mdp), _ORDER[criterion]
+    pairs, order = mdp._pairs, _ORDER[criterion]
     rows, n_iterations = rough_policy(pairs, discount)
     found = iterate_policies(pairs, rows, order, discount, tolerance)
     last, n_iterations, is_exact = found[-1], n_iterations + len(found), False
