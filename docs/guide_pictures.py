@@ -13,7 +13,7 @@ import gymnasium as gym
 import numpy as np
 
 from lstd_agent import FitWarning, RadialBasis, SeminormLSTDAgent
-from lstd_agent.figure_style import COLORS, DASHES, WIDTH, label_ends, new_figure, picture, styled
+from lstd_agent.figure_style import COLORS, DASHES, WIDTH, new_figure, picture, styled
 from unichain_gym import MarkovChain, make_mdp
 
 if TYPE_CHECKING:
@@ -36,17 +36,14 @@ def gain_and_bias() -> Figure:
     starts = {"core": 34, "stream": 0}
     for axes, n in ((total, 120), (average, 3000)):
         steps = np.arange(1, n + 1)
-        ends = []
-        for k, start in enumerate(starts.values()):
+        for k, (name, start) in enumerate(starts.items()):
             shown = total_rewards(chain, start, n)
             shown = shown / steps if axes is average else shown
-            axes.plot(steps, shown, DASHES[k], color=COLORS[k])
-            ends.append(shown[-1])
-        labels = [f"start in the {name}" for name in starts]
+            axes.plot(steps, shown, DASHES[k], color=COLORS[k], label=f"start in the {name}")
+        axes.legend()
         axes.set_xlim(0 if axes is total else 1, n)
         if axes is average:
             axes.set_xscale("log")
-        label_ends(axes, n, ends, labels, COLORS[:2])
     gap = chain.bias[34] - chain.bias[0]
     last = total_rewards(chain, 0, 100)[-1]
     total.annotate("", (100, last), (100, last + gap), arrowprops={"arrowstyle": "<->"})

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lstd_agent.figure_style import COLORS, DASHES, WIDTH, label_ends, new_figure, picture, styled
+from lstd_agent.figure_style import COLORS, DASHES, WIDTH, new_figure, picture, styled
 from unichain_gym import make_mdp
 from unichain_gym.drawing import RECURRENT_COLOR, TRANSIENT_COLOR
 
@@ -59,10 +59,10 @@ def start() -> Figure:
         draw_trials(figure.add_subplot(grid[0, column]), shares[t], t)
     axes = figure.add_subplot(grid[1, :])
     steps, ends = np.arange(1, 81), []
-    for k, state in enumerate((34, 0)):
+    for k, (state, name) in enumerate(((34, "the core"), (0, "a stream"))):
         reached = chain.reachable([state])
         total = np.cumsum(reached.stepwise_distributions(steps[-1] - 1) @ reached.reward)
-        axes.plot(steps, total, DASHES[k], color=COLORS[k])
+        axes.plot(steps, total, DASHES[k], color=COLORS[k], label=f"start in {name}")
         ends.append(total[-1])
     gap = chain.bias[34] - chain.bias[0]
     low = ends[1] - 20 * chain.gain
@@ -70,7 +70,7 @@ def start() -> Figure:
     axes.annotate(f"{gap:.0f} units of reward,\na difference of the bias", (57, low - 60), va="top")
     axes.set(xlim=(0, 80), xlabel="steps", ylabel="units of reward")
     axes.set_title("Total reward so far, from two starts: the gain is the same, the totals are not")
-    label_ends(axes, 80, ends, ["start in\nthe core", "start in\na stream"], COLORS[:2])
+    axes.legend()
     return figure
 
 

@@ -31,7 +31,6 @@ from lstd_agent.fit_checks import (
     check_own_trials,
     check_single_class,
     compare_returns,
-    diagnose_fit,
 )
 from lstd_agent.fit_options import AgentTailName, CalibrationName, FitOptions
 from lstd_agent.html import as_html
@@ -72,7 +71,7 @@ class SeminormLSTDAgent:
         The anchors themselves, instead of a search.
     search : {"exact", "doubling"}
         As close to the wanted number as possible, with anchors in the first half of the timesteps;
-        or the paper's search, which may find fewer (`lstd_agent.system.neighborhoods`).
+        or the paper's search, which may find fewer.
     distance : {"mmd", "tv", "ot"}, MMD or callable
         Distance between the state distributions (S,) of two timesteps. Vectors need the linear MMD,
         by default with ``width="median"``. Counts without stored trials use the total variation
@@ -82,12 +81,11 @@ class SeminormLSTDAgent:
     reference : {"occupancy", "most_common"}
         Rule for reference states; ``"most_common"`` is the paper's.
     tail : {"window", "settled"}
-        With ``calibration="references"``: fit the last neighbourhood to all its timesteps, or to
-        their second half.
+        By reference states, fit the last neighbourhood to all its timesteps, or their second half.
     backup : {"auto", "one_step", "model"}, MultiStep or LambdaReturn
         How far targets run before they bootstrap. ``"auto"`` takes the backup that predicts
-        held-out trials best (`lstd_agent.system.selection`); with reference states, one step.
-        ``"model"`` assumes that Discrete observations are Markov states.
+        held-out trials best; with reference states, one step. ``"model"`` assumes that Discrete
+        observations are Markov states.
     gain : float or None
         Reward per timestep, or per unit of time where steps have durations. None estimates it from
         the second half of all timesteps.
@@ -120,13 +118,10 @@ class SeminormLSTDAgent:
     Notes
     -----
     Trials come from `collect`, from the user's own loop (`attach`, `act`, `observe`, `end_trial`,
-    `drop_trial`), or from elsewhere (`add`, `add_trials`, `merge`). After `fit`, use `predict`,
-    `standard_errors`, `coverage`, `determined`, `compare` and `action_values`; `diagnostics`,
-    `summary`, `plot` and the names that end in ``_`` describe the fit.
-
-    Methods that change the agent return it. An invalid argument raises `InvalidInputError` and
-    changes nothing. Results before `fit` raise `NotFittedError`. Source: Algorithm
-    ``training_nbwpval`` and section ``approxbias``; the default calibration is ours.
+    `drop_trial`), or from elsewhere (`add`, `add_trials`, `merge`). Methods that change the agent
+    return it. An invalid argument raises `InvalidInputError` and changes nothing; results before
+    `fit` raise `NotFittedError`. Source: Algorithm ``training_nbwpval`` and section ``approxbias``;
+    the default calibration is ours.
 
     Examples
     --------
@@ -164,23 +159,14 @@ class SeminormLSTDAgent:
         max_bytes: int = DEFAULT_MAX_BYTES,
         standardize: bool = False,
     ) -> None:
-        self.n_anchors = n_anchors
-        self.anchors = anchors
-        self.search = search
-        self.distance = distance
-        self.calibration = calibration
-        self.reference = reference
-        self.tail = tail
-        self.backup = backup
-        self.gain = gain
-        self.rcond = rcond
+        self.n_anchors, self.anchors, self.search = n_anchors, anchors, search
+        self.distance, self.calibration, self.reference = distance, calibration, reference
+        self.tail, self.backup, self.gain, self.rcond = tail, backup, gain, rcond
         checked = self._fit_options
         self.n_anchors, self.gain, self.rcond = checked.n_anchors, checked.gain, checked.rcond
         self.standardize = standardize
-        features = self._standardized(features)
-        self.collector = TrialStore(
-            features, on_termination, n_stored_trials, n_batches, observations, max_bytes
-        )
+        kept = on_termination, n_stored_trials, n_batches, observations, max_bytes
+        self.collector = TrialStore(self._standardized(features), *kept)
         self._fitted: Fit | None = None
         self._diagnostics: Diagnostics | None = None
 
@@ -190,10 +176,6 @@ class SeminormLSTDAgent:
 
         Doubling search by the linear MMD with a Gaussian kernel of width 1, the most common
         reference states, and a last neighbourhood that averages up to ``t_max``.
-
-        Parameters
-        ----------
-        features, n_anchors, **options
         """
         choices: dict[str, Any] = {"search": "doubling", "distance": MMD("linear")}
         choices |= {"calibration": "references", "reference": "most_common", **options}
@@ -205,10 +187,6 @@ class SeminormLSTDAgent:
 
         It gives no values of transient states. Source: Yu & Bertsekas (2009), section II.A; section
         ``unify_existing``, first case.
-
-        Parameters
-        ----------
-        features, **options
         """
         return cls(features, 1, calibration="references", tail="settled", **options)
 
@@ -219,53 +197,22 @@ class SeminormLSTDAgent:
         Predictions are total rewards until termination; ``t_max`` must be long enough for (nearly)
         all trials to terminate. Source: Bradtke & Barto (1996), theorem 1, undiscounted; section
         ``unify_existing``, second case.
-
-        Parameters
-        ----------
-        features, **options
         """
         choices = {"backup": "one_step", **options}
         return cls(features, 1, gain=0.0, on_termination="absorb", **choices)
 
     @classmethod
     def stepwise(cls, features: Features, **options: Any) -> Self:
-        """One approximator for each timestep (section ``unify_morethantwo``).
-
-        Parameters
-        ----------
-        features, **options
-        """
+        """One approximator for each timestep (section ``unify_morethantwo``)."""
         return cls(features, None, **options)
 
-    @property
-    def features(self) -> Features:
-        """State features; `Standardized` ones are measured as soon as there are trials."""
-        return self.collector.features
-
-    @property
-    def on_termination(self) -> Termination:
-        """How a trial that terminates is treated."""
-        return self.collector.on_termination
-
-    @property
-    def n_stored_trials(self) -> int:
-        """How many counted trials are kept whole."""
-        return self.collector.n_stored_trials
-
-    @property
-    def n_batches(self) -> int:
-        """Number of batches of trials."""
-        return self.collector.n_batches
-
-    @property
-    def observations(self) -> ObservationKind:
-        """How observations are kept."""
-        return self.collector.observations
-
-    @property
-    def max_bytes(self) -> int:
-        """Memory for trials of vectors."""
-        return self.collector.max_bytes
+    # The store keeps and checks the options of trials.
+    features = property(lambda self: self.collector.features)
+    on_termination = property(lambda self: self.collector.on_termination)
+    n_stored_trials = property(lambda self: self.collector.n_stored_trials)
+    n_batches = property(lambda self: self.collector.n_batches)
+    observations = property(lambda self: self.collector.observations)
+    max_bytes = property(lambda self: self.collector.max_bytes)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -290,15 +237,15 @@ class SeminormLSTDAgent:
     ) -> Self:
         """Run trials and add them to the trials so far.
 
-        An interrupted collection keeps finished trials of a plain environment, finished rounds of a
-        vector environment, and finished shards of workers.
+        An interrupt keeps finished trials of a plain environment, finished rounds of a vector
+        environment, and finished shards. A trial that terminates raises `TerminationError`, unless
+        ``on_termination="absorb"``, and so does one that is truncated early.
 
         Parameters
         ----------
         env : Env, VectorEnv, str or callable
-            A continuing task; ``info["duration"]`` may give a step's time. More copies make a
-            vector environment faster. Trials of an id, or of a picklable function that makes an
-            environment, run in shards that workers share.
+            A continuing task; ``info["duration"]`` may give a step's time. Trials of an id, or of a
+            picklable function that makes an environment, run in shards that workers share.
         policy : array_like or callable
             An action a state (S,), action probabilities (S, A), or a function of observations.
         n_trials, t_max : int
@@ -317,18 +264,10 @@ class SeminormLSTDAgent:
         is_same_policy : bool
             Asserts that this is the policy of the trials so far, although it looks like another.
         explore : int, float or callable, optional
-            For `action_values` of Discrete actions: a number of exploratory actions per trial,
-            their probability at each timestep, or another policy. Exploration ends after the first
-            half of a trial, so gain and tail stay the policy's. Random actions are uniform over the
-            available ones (``info["action_mask"]``). The policy's statistics leave exploratory
-            actions out. 0 records actions without exploration.
-
-        Raises
-        ------
-        TerminationError
-            If a trial terminates, unless ``on_termination="absorb"``, or is truncated early.
-        WorkerError
-            If workers keep dying.
+            For `action_values` of Discrete actions: a number of random actions per trial, their
+            probability at each timestep, or another policy, in the first half of a trial. Random
+            actions are uniform over ``info["action_mask"]``. The policy's statistics leave them
+            out. 0 records actions alone.
         """
         how = batched, progress, workers, executor, shard_size, is_same_policy, explore
         self.collector.collect(env, policy, Request(n_trials, t_max, seed, *how))
@@ -350,8 +289,8 @@ class SeminormLSTDAgent:
         ----------
         env : Env or VectorEnv
             Only its spaces are used.
-        policy, batched, is_same_policy : optional
-            As in `collect`; ``seed`` is for a stochastic policy.
+        policy, seed, batched, is_same_policy : optional
+            As in `collect`; the seed is for a stochastic policy.
         t_max : int, optional
             The last timestep of every trial; by default the last one of the first finished trial.
         """
@@ -359,12 +298,7 @@ class SeminormLSTDAgent:
         return self
 
     def act(self, observation: Any) -> Any:
-        """Return the action, or actions for a batch, of the policy that `attach` was given.
-
-        Parameters
-        ----------
-        observation : one observation, or a batch
-        """
+        """Return the action for an ``observation``, or a batch, of the policy of `attach`."""
         return self.collector.loop.act(observation)
 
     def observe(
@@ -387,19 +321,12 @@ class SeminormLSTDAgent:
             The timestep, from 0, within the trial.
         observation, next_observation : observation or batch of n
             At t, and the next one, before any reset.
-        reward : float or array_like, shape (n,)
-            Its shape distinguishes a batch from a single trial.
-        terminated : bool or array_like, shape (n,)
-            With ``on_termination="absorb"``: whether the trial ended with this transition. Later
-            observations of that trial are ignored.
+        reward, terminated : number or array_like, shape (n,)
+            The reward's shape distinguishes a batch from a single trial. Without
+            ``on_termination="absorb"``, a trial that terminates raises `TerminationError`; with it,
+            its later observations are ignored.
         duration : float or array_like, shape (n,), optional
-            At least 0; the gain is then reward per unit of time. All steps of all trials have
-            durations, or none do.
-
-        Raises
-        ------
-        TerminationError
-            If the trial terminates, unless ``on_termination="absorb"``.
+            At least 0, of all steps of all trials or of none; the gain is then per unit of time.
         """
         step = t, observation, reward, next_observation, terminated, duration
         self.collector.loop.observe(*step)
@@ -421,9 +348,9 @@ class SeminormLSTDAgent:
         Parameters
         ----------
         data : TransitionCounts, KeptTrials or agent
-            Counts (`unichain_gym.simulate_counts`, another agent's `counts`) of states 0 to S - 1
-            in the order of the observations; kept trials (`KeptTrials.of`), which are counted if
-            observations are; or an agent, as `merge` does.
+            Counts (`unichain_gym.simulate_counts`) of states 0 to S - 1 in the order of the
+            observations; kept trials (`KeptTrials.of`), which are counted if observations are; or
+            an agent, as `merge` does.
         """
         self.collector.add(data.collector if isinstance(data, SeminormLSTDAgent) else data)
         return self
@@ -445,26 +372,22 @@ class SeminormLSTDAgent:
     ) -> Self:
         """Add logged trials of any lengths.
 
-        A shorter trial counts as cut short, not as ended. Each timestep uses the trials that reach
-        it. Values stay right even if observations decide when trials are cut, because equations are
-        of single transitions. Occupancies, mean rewards and the gain are means over the remaining
-        trials.
+        A shorter trial counts as cut short, not as ended. Values stay right even if observations
+        decide when trials are cut, because equations are of single transitions. Occupancies, mean
+        rewards and the gain are means over the trials that reach a timestep.
 
         Parameters
         ----------
         observations : array_like (m, n + 1, ...), list of batches, LoggedTrials or Minari dataset
             One more than rewards. For tables see `LoggedTrials.from_frame`.
         rewards, actions, terminated, durations
-            See `LoggedTrials.of`. Discrete actions of any policy serve `action_values`. Trials may
-            end with ``on_termination="absorb"``, and otherwise raise `TerminationError`.
+            See `LoggedTrials.of`. Discrete actions of any policy serve `action_values`. A trial
+            that ends raises `TerminationError`, unless ``on_termination="absorb"``.
         t_max : int, optional
-            The last timestep to use. By default the ``t_max`` of the trials so far, or the end of
-            the longest trial.
-        policy : array_like or callable, optional
-            The policy that chose the actions; refused if it never takes one of them, or far less
-            often than the log. By default the evaluated policy.
-        batched, is_same_policy : bool
-            As in `collect`.
+            The last timestep to use; by default of the trials so far, or of the longest trial.
+        policy, batched, is_same_policy : optional
+            The policy that chose the actions, as in `collect`; refused if it never takes one of
+            them, or far less often than the log.
         observation_space, action_space : Space, optional
             Needed if `attach`, `collect`, the log and the features leave them open. Vectors of
             floats are unbounded by default; integers are Discrete actions from 0 to the largest.
@@ -476,22 +399,12 @@ class SeminormLSTDAgent:
         return self
 
     def merge(self, other: SeminormLSTDAgent) -> Self:
-        """Add the trials of another agent, of the same observations, ``t_max`` and policy.
-
-        Parameters
-        ----------
-        other : SeminormLSTDAgent
-        """
+        """Add the trials of an ``other`` agent, of the same observations, ``t_max`` and policy."""
         self.collector.merge(other.collector)
         return self
 
     def use_features(self, features: Features) -> Self:
-        """Use other features, for the trials so far too; call `fit` afterwards.
-
-        Parameters
-        ----------
-        features : Features
-        """
+        """Use other ``features``, for the trials so far too; call `fit` afterwards."""
         self.collector.use_features(self._standardized(features))
         return self
 
@@ -525,40 +438,19 @@ class SeminormLSTDAgent:
     def fit(self) -> Self:
         """Fit the system of approximators to all trials collected so far.
 
-        Raises
-        ------
-        InvalidInputError
-            If the trials show more than one recurrent class, or all actions at some timestep are
-            exploratory.
-
-        Warns
-        -----
-        FitWarning
-            If the tail has not settled, the samples do not determine the values of the start, or
-            its mean value contradicts the observed rewards.
+        It raises `InvalidInputError` if the trials show more than one recurrent class, or all
+        actions at some timestep are exploratory. It warns by `FitWarning` if the tail has not
+        settled, the samples do not determine the values of the start, or its mean value contradicts
+        the observed rewards.
         """
-        self._fit()
-        if found := self.diagnostics().warnings:
-            warnings.warn("; ".join(found), FitWarning, stacklevel=2)
-        return self
-
-    def _fit(self) -> None:
         source, encoding, n_batches = self._source
         check_single_class(source, encoding)
         check_own_trials(source)
         self._fitted = Fit.of(source, encoding, self._fit_options, n_batches)
         self._diagnostics = None
-
-    @property
-    def _is_current(self) -> bool:
-        """Whether the fit is of the present trials, features and options."""
-        fit, store = self._fitted, self.collector
-        return (
-            fit is not None
-            and fit.encoding is store.encoding
-            and fit.source.n_trials == store.n_trials
-            and same_features(fit.options, self._fit_options)
-        )
+        if found := self.diagnostics().warnings:
+            warnings.warn("; ".join(found), FitWarning, stacklevel=2)
+        return self
 
     def predict(self, observations: Any, t: ArrayLike | None = None) -> FloatArray:
         """Return calibrated relative values.
@@ -569,8 +461,7 @@ class SeminormLSTDAgent:
             Any of the space, also unseen ones (see `coverage`).
         t : int or array_like of int, shape (m,), optional
             Timesteps of the observations; beyond ``t_max`` the last neighbourhood predicts. Without
-            t, the neighbourhood with most samples of the observation predicts, among those whose
-            bulk contains it.
+            t, the neighbourhood with most samples of the observation predicts.
 
         Returns
         -------
@@ -578,15 +469,15 @@ class SeminormLSTDAgent:
             Estimates of b(s) - b(main reference state), in units of reward; in linked systems of
             vectors, of b(s).
         """
-        return self._last_fit.predict(observations, t)
+        return self._last_fit.answer(Fit.values, observations, t)
 
     def coverage(self, observations: Any, t: ArrayLike | None = None) -> FloatArray:
         """Return the share of samples at the observations, in the neighbourhood that predicts.
 
-        For vectors by the Christoffel function (`lstd_agent.rows.christoffel`). A prediction where
+        For vectors by the Christoffel function (`lstd_agent.rows.factors`). A prediction where
         it is 0 is pure generalization. For arguments see `SeminormLSTDAgent.predict`.
         """
-        return self._last_fit.coverage(observations, t)
+        return self._last_fit.answer(Fit.share_of_samples, observations, t)
 
     def determined(self, observations: Any, t: ArrayLike | None = None) -> BoolArray:
         """Return whether the samples determine the values of observations.
@@ -596,17 +487,16 @@ class SeminormLSTDAgent:
         ``backup="model"`` the state must lead to the main reference state. For arguments,
         see `SeminormLSTDAgent.predict`.
         """
-        return self._last_fit.determined(observations, t)
+        return self._last_fit.answer(Fit.states_determined, observations, t)
 
     def standard_errors(self, observations: Any, t: ArrayLike | None = None) -> FloatArray:
         """Return standard errors of the predictions, by leaving out batches of trials (jackknife).
 
-        They include the errors of the offset and of an estimated gain, not the choice of anchors
+        They include the errors of the offset and of an estimated gain, not of the choice of anchors
         and reference states. They are infinite where the samples do not determine the value, or
-        would not without one of the batches. At least two batches are needed. For arguments,
-        see `SeminormLSTDAgent.predict`.
+        would not without one of the batches. For arguments, see `SeminormLSTDAgent.predict`.
         """
-        return self._last_fit.standard_errors(observations, t)
+        return self._last_fit.answer(Fit.errors_of_states, observations, t)
 
     def compare(
         self, a: Any, b: Any, t: ArrayLike | None = None, *, by: Literal["fit", "returns"] = "fit"
@@ -619,7 +509,7 @@ class SeminormLSTDAgent:
         ----------
         a, b : one observation, or a batch (its mean value)
         t : optional
-            As in `predict`, for both.
+            As in `predict`, for both; returns are of starts, at timestep 0.
         by : {"fit", "returns"}
             By the fitted values, or by the returns of trials that start at, or close to, these
             observations. Returns are noisier, but right for any features and hidden states if the
@@ -627,8 +517,6 @@ class SeminormLSTDAgent:
 
         Raises
         ------
-        NotFittedError
-            If there are fewer than two batches of trials; by returns, fewer than two trials.
         InvalidInputError
             By returns, with another timestep than 0.
         """
@@ -642,11 +530,8 @@ class SeminormLSTDAgent:
     def candidate(self, index: int) -> Any:
         """Return the (flat) observation of a candidate reference state.
 
-        Parameters
-        ----------
-        index : int
-            As in `Neighborhood.reference` and along `Neighborhood.occupancy`; None is returned for
-            -1 and the terminal state.
+        ``index`` is as in `Neighborhood.reference` and along `Neighborhood.occupancy`. None is
+        returned for -1 and the terminal state.
         """
         return self._last_fit.candidate(index)
 
@@ -661,10 +546,9 @@ class SeminormLSTDAgent:
         """Return action values q(s, a): first the action, then the policy.
 
         All recorded actions count: see ``explore`` of `collect`, and `add_trials`. Counted
-        observations need no features (`lstd_agent.actions.chain_values`); vectors use LSTDQ in
-        features of pairs (`lstd_agent.actions.pair_equations`). Trials must have actions. The agent
-        must be fitted, unless the policy is given here or is an array (then values are relative to
-        a state of its own).
+        observations need no features; vectors use LSTDQ in features of pairs. The agent must be
+        fitted, unless the policy is given here or is an array (then values are relative to a state
+        of its own).
 
         Parameters
         ----------
@@ -675,8 +559,8 @@ class SeminormLSTDAgent:
             Another policy than the trials'; its gain comes from the same transitions. A function
             takes batches, and must always give the same answer.
         pair_features : callable, optional
-            Maps vectors (n, k) and actions (n,) from 0 to features of pairs (n, d). By default the
-            agent's features and a constant, separately for each action.
+            Features (n, d) of vectors (n, k) and actions (n,) from 0. By default the agent's
+            features and a constant, separately for each action.
 
         Returns
         -------
@@ -698,8 +582,8 @@ class SeminormLSTDAgent:
         They include the errors of successors' values and of the gain. For counted observations they
         are at least the error of the mean of r + v(s') over the action's transitions. They are
         infinite where the samples do not determine the value or, for counted observations, would
-        not without one of the batches. For arguments see `SeminormLSTDAgent.action_values`. For
-        counted trials of a policy that is a function, give it as ``policy``.
+        not without one of the batches. For arguments see `SeminormLSTDAgent.action_values`; a
+        function that chose actions of counted trials must be given as ``policy``.
         """
         return self._evidence(policy, pair_features).standard_errors(observations)
 
@@ -715,20 +599,20 @@ class SeminormLSTDAgent:
         """Return the checks of the fit and their warnings; ``print`` them."""
         fit = self._last_fit
         if self._diagnostics is None:
-            self._diagnostics = diagnose_fit(fit)
+            self._diagnostics = Diagnostics(fit)
         return self._diagnostics
 
     def plot(self) -> Figure:
         """Return a figure of values, occupancy over time, and neighbourhoods over the trial.
 
-        ``figure.savefig(path)`` saves it; a notebook shows it. Bars are two standard errors each
-        way, at up to 200 observations in up to ten neighbourhoods, for determined values.
+        Bars are two standard errors each way, of up to 200 determined values in each of up to ten
+        neighbourhoods.
         """
         return draw(self._last_fit)
 
     def summary(self) -> str:
         """Return an account of the fit, and of how trials are kept, as text."""
-        return describe(self._last_fit, self.collector.batches.account())
+        return describe(self._last_fit, str(self.diagnostics()), self.collector.batches.account())
 
     @property
     def system_(self) -> System:
@@ -816,15 +700,18 @@ class SeminormLSTDAgent:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the agent to a ``.npz`` file, whole or not at all: options, trials, whether fitted.
 
-        Functions are not written, except features of counted observations, as a table: pass the
-        others to `load`. Not saved are a trial under way, and a fit of other trials, features or
-        options than the present ones.
-
-        Parameters
-        ----------
-        path : path
+        Functions are not written to ``path``, except features of counted observations, as a table:
+        pass the others to `load`. Not saved are a trial under way, and a fit of other trials,
+        features or options than the present ones.
         """
-        saved = SavedAgent.of(self.options, self.collector, self._is_current)
+        fit, store = self._fitted, self.collector
+        is_fitted = (
+            fit is not None
+            and fit.encoding is store.encoding
+            and fit.source.n_trials == store.n_trials
+            and same_features(fit.options, self._fit_options)
+        )
+        saved = SavedAgent.of(self.options, store, is_fitted)
         saved.check_sizes()
         write(path, saved, MAKERS)
 
@@ -836,15 +723,10 @@ class SeminormLSTDAgent:
         features: Features | None = None,
         distance: DistributionDistance | None = None,
     ) -> Self:
-        """Read an agent from a file that `save` wrote, and fit it again if it was fitted.
+        """Read an agent from the ``path`` of a file that `save` wrote; fit it if it was fitted.
 
-        The answers are the same as before. No code of the file runs.
-
-        Parameters
-        ----------
-        path : path
-        features, distance : callable, optional
-            Needed if they are functions, which a file does not hold.
+        The answers are the same as before. No code of the file runs. ``features`` and ``distance``
+        are needed if they are functions, which a file does not hold.
 
         Raises
         ------
@@ -863,5 +745,5 @@ class SeminormLSTDAgent:
         if saved.is_fitted:
             with refusing(path, "cannot be fitted again"), warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # they were shown when it was fitted
-                agent._fit()
+                agent.fit()
         return agent

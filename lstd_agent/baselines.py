@@ -151,13 +151,7 @@ def discounted_lstd(samples: Samples, features: Any, discount: float) -> LinearV
     It is gain / (1 - γ) + bias + a rest that vanishes with 1 - γ (Puterman 1994, section 8.2).
     Source: Bradtke & Barto (1996), "Linear least-squares algorithms for temporal difference
     learning".
-
-    Parameters
-    ----------
-    samples, features
-        See `average_reward_lstd`.
-    discount : float
-        γ, from 0 up to, not including, 1.
+    ``samples`` and ``features`` are as in `average_reward_lstd`; the ``discount`` γ is below 1.
 
     Raises
     ------
@@ -178,11 +172,7 @@ def monte_carlo(samples: Samples, features: Any, gain: float | None = None) -> L
 
     Only timesteps of the first half are fitted, so that at least half a trial follows each. Source:
     Sutton & Barto (2018), section 9.3, with the differential returns of section 10.3, truncated.
-
-    Parameters
-    ----------
-    samples, features, gain
-        See `average_reward_lstd`.
+    ``samples``, ``features`` and ``gain`` are as in `average_reward_lstd`.
     """
     # Traces with λ = 1: a reward goes to the features of all timesteps before.
     means = _Means.of(samples, features, 1.0, last=samples.t_max // 2)
@@ -192,14 +182,9 @@ def monte_carlo(samples: Samples, features: Any, gain: float | None = None) -> L
 def certainty_equivalence(counts: TransitionCounts, gain: float | None = None) -> FloatArray:
     """Return the bias (S,) of the chain that has the frequencies of all timesteps.
 
-    One value a state, without features; the name is from Kumar & Varaiya (1986), "Stochastic
-    Systems: Estimation, Identification, and Adaptive Control".
-
-    Parameters
-    ----------
-    counts : TransitionCounts
-    gain : float, optional
-        As in `average_reward_lstd`.
+    One value a state, without features, from ``counts``; the ``gain`` is as in
+    `average_reward_lstd`. The name is from Kumar & Varaiya (1986), "Stochastic Systems: Estimation,
+    Identification, and Adaptive Control".
 
     Returns
     -------

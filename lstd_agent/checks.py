@@ -18,18 +18,18 @@ values (N, T + 1); surprises (N, T); groups of trials with like starts, all tria
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
-from lstd_agent.diagnostics import FEWEST_TRIALS, Misfit, TailCheck
 
 # Probability of a false alarm by one of the five checks, with all its tests.
 LEVEL = 0.03 / 5
 
-# Standard errors of smaller groups are uncertain.
-MIN_TRIALS = 24
+# Standard errors of smaller groups are uncertain. With fewer trials no check can alarm.
+MIN_TRIALS, FEWEST_TRIALS = 24, 12
 
 # Missing rewards matter beyond this share of E; probability of this for an alarm, for "not known".
 _MISSING, _SURE, _MAYBE = 0.15, 0.8, 0.3
@@ -56,6 +56,67 @@ _FEW_STARTS, _GROUPS = 40, 16
 
 _TINY = 1e-300
 _ROUNDING = 1e-9
+
+
+def in_a_line(observation: Any) -> str:
+    """Return an observation in a line, shortened if it is large."""
+    if isinstance(observation, np.ndarray):
+        return np.array2string(observation, max_line_width=10**4, threshold=8, edgeitems=2)
+    return str(observation)
+
+
+@dataclass(frozen=True)
+class TailCheck:
+    """Whether the rewards and the states of the last timesteps have settled.
+
+    ``missing``: reward above the gain after the last timestep; ``unit``: E, by how much the start
+    changes the total reward; ``known``: whether trials show if rewards have settled; ``moving``:
+    further movement of states, in standard deviations.
+    """
+
+    missing: float
+    missing_error: float
+    unit: float
+    rewards_settled: bool
+    states_settled: bool
+    known: bool
+    moving: float
+
+    @property
+    def settled(self) -> bool:
+        """Whether both rewards and states have settled."""
+        return self.rewards_settled and self.states_settled
+
+
+@dataclass(frozen=True)
+class Misfit:
+    """A group of starts (0: all trials) whose mean value contradicts the rewards of its trials.
+
+    ``predicted``: mean value by the fit; ``direct``: by rewards above the gain of ``horizon``
+    timesteps and, if ``closed``, by the fitted value after them; ``error``: the standard error of
+    the difference; ``start``: one of ``n_starts`` different starts (None for all trials).
+    """
+
+    group: int
+    predicted: float
+    direct: float
+    error: float
+    horizon: int
+    closed: bool
+    start: Any = None
+    n_starts: int = 0
+
+    def __str__(self) -> str:
+        who = f"the mean value of {self.n_starts} starts about {in_a_line(self.start)}"
+        if self.start is None:
+            who = "the mean value of the start"
+        elif self.n_starts == 1:
+            who = f"the value of start {in_a_line(self.start)}"
+        return (
+            f"{who} is {self.predicted:.6g} by the features, and {self.direct:.6g} by the rewards "
+            f"of the next {self.horizon} timesteps{' and the value there' if self.closed else ''} "
+            f"(difference {self.predicted - self.direct:.3g}, standard error {self.error:.2g})"
+        )
 
 
 def critical(n_tests: float) -> float:

@@ -5,97 +5,41 @@ A warning says what is wrong, in numbers, what to do, and which number to use in
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
 import numpy as np
 
-from lstd_agent.arrays import BoolArray, FloatArray, IntArray
+import lstd_agent.checks as checks
+import lstd_agent.fit_checks as shown
+from lstd_agent.arrays import BoolArray
+from lstd_agent.checks import FEWEST_TRIALS, in_a_line
 from lstd_agent.features.sizes import FeatureSizes
+from lstd_agent.fit import Fit, of_each
 from lstd_agent.html import as_html
 
-# With fewer trials no check can alarm. Starts with fewer samples are named.
-FEWEST_TRIALS, FEW_SAMPLES = 12, 10
+# Starts with fewer samples are named. Warn if a smaller share of the trials has the tail, a larger
+# share of logs ends in states without successors, or of sparse samples is left out; and if an error
+# of the start's value is a larger share of E.
+_FEW_SAMPLES, _FEW_IN_TAIL, _ENDS, _MOST_LEFT_OUT, _LARGEST_ERROR = 10, 0.1, 0.5, 0.1, 0.25
 
-# Warn if a smaller share of the trials has the tail, or a larger share of logs ends in states
-# without successors.
-_FEW_IN_TAIL, _ENDS = 0.1, 0.5
+# Largest numbers of trials, rewards and feature values that are checked.
+_MOST_TRIALS, _MOST_REWARDS, _MOST_NUMBERS = 4000, 2_000_000, 15_000_000
 
 _N_NAMED, _N_MISFITS = 8, 3
 _DISTINGUISH = "features, or observations, that distinguish more states"
 
 
-def in_a_line(observation: Any) -> str:
-    """Return an observation in a line, shortened if it is large."""
-    if isinstance(observation, np.ndarray):
-        return np.array2string(observation, max_line_width=10**4, threshold=8, edgeitems=2)
-    return str(observation)
-
-
-@dataclass(frozen=True)
-class TailCheck:
-    """Whether the rewards and the states of the last timesteps have settled.
-
-    ``missing``: reward above the gain after the last timestep; ``unit``: E, by how much the start
-    changes the total reward; ``known``: whether trials show if rewards have settled; ``moving``:
-    further movement of states, in standard deviations.
-    """
-
-    missing: float
-    missing_error: float
-    unit: float
-    rewards_settled: bool
-    states_settled: bool
-    known: bool
-    moving: float
-
-    @property
-    def settled(self) -> bool:
-        """Whether both rewards and states have settled."""
-        return self.rewards_settled and self.states_settled
-
-
-@dataclass(frozen=True)
-class Misfit:
-    """A group of starts (0: all trials) whose mean value contradicts the rewards of its trials.
-
-    ``predicted``: mean value by the fit; ``direct``: by rewards above the gain of ``horizon``
-    timesteps and, if ``closed``, by the fitted value after them; ``error``: the standard error of
-    the difference; ``start``: one of ``n_starts`` different starts (None for all trials).
-    """
-
-    group: int
-    predicted: float
-    direct: float
-    error: float
-    horizon: int
-    closed: bool
-    start: Any = None
-    n_starts: int = 0
-
-    def __str__(self) -> str:
-        who = f"the mean value of {self.n_starts} starts about {in_a_line(self.start)}"
-        if self.start is None:
-            who = "the mean value of the start"
-        elif self.n_starts == 1:
-            who = f"the value of start {in_a_line(self.start)}"
-        return (
-            f"{who} is {self.predicted:.6g} by the features, and {self.direct:.6g} by the rewards "
-            f"of the next {self.horizon} timesteps{' and the value there' if self.closed else ''} "
-            f"(difference {self.predicted - self.direct:.3g}, standard error {self.error:.2g})"
-        )
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
 class Diagnostics:
     """The checks of a fit, and their warnings.
 
+    Parameters
+    ----------
+    fit : Fit
+        Of a fitted agent, whose ``diagnostics()`` are these.
+
     Attributes
     ----------
-    gain, gain_error, gain_share : float
-        The gain, its standard error, and its effective number of samples as a share of the tail's.
-    gain_rows : {"tail", "all", "mean", "given"}
-        Which samples determine the gain; "mean": none do, and it is the tail's mean reward.
+    gain, gain_error, gain_share, gain_rows : float, str
+        The gain, its standard error, its effective share of the samples, and which samples
+        determine it ("tail", "all" or "given"; "mean": none do, and it is the tail's mean reward).
     mean_duration : float
         Mean time that a step of the tail takes; 1 where trials have no durations.
     starts, start_samples, start_determined, start_tolerable : list, ndarray
@@ -124,8 +68,7 @@ class Diagnostics:
         Whether checked trials were drawn from counts; how many there are, and have each timestep.
     n_recurrent_classes : int or None
         In the tail; None where states cannot be counted.
-    rank, condition : ndarray, shape (n,)
-        Of each neighborhood.
+    rank, condition : ndarray, shape (n,), of neighborhoods
     choice, features, others : Choice, FeatureSizes, tuple of str
         How the backup was chosen, how large features are, and further warnings.
     warnings : list of str
@@ -144,37 +87,75 @@ class Diagnostics:
     (True, True, [])
     """
 
-    gain: float
-    gain_error: float
-    gain_share: float
-    gain_rows: str
-    mean_duration: float
-    starts: list[Any]
-    start_samples: FloatArray
-    start_determined: BoolArray
-    start_tolerable: BoolArray
-    start_value: float
-    start_rewards: float
-    start_error: float
-    start_noise: bool
-    misfits: list[Misfit]
-    rare: float
-    tail: TailCheck
-    tail_rewards: tuple[float, ...]
-    n_checked: int
-    stop: int
-    own_means: float
-    hidden: float
-    ends: float
-    drawn: bool
-    n_trials: int
-    trials_at: IntArray
-    n_recurrent_classes: int | None
-    rank: IntArray
-    condition: FloatArray
-    choice: object
-    features: FeatureSizes
-    others: tuple[str, ...]
+    def __init__(self, fit: Fit) -> None:
+        source, system, encoding, starts = fit.source, fit.system, fit.encoding, fit.source.starts
+        trials, self.drawn = shown.trials_of(fit)
+        few = max(-(-trials.n_trials // _MOST_TRIALS), -(-trials.rewards.size // _MOST_REWARDS))
+        trials, time = trials.take(slice(None, None, few)), shown.mean_duration(source)
+        (N, T), lengths = trials.rewards.shape, trials.all_lengths
+        T = max(1, int(np.sort(lengths)[-min(checks.MIN_TRIALS, N)]))  # later, trials are too few
+        states, first = trials.observations[:, : T + 1], trials.observations[:, 0]
+        here = np.arange(T + 1) <= lengths[:, None]
+        terminal = -1 if source.terminal is None else source.terminal
+        living = np.isfinite(states).all(axis=2) if states.ndim == 3 else states != terminal
+        R = np.where(here[:, 1:], trials.rewards[:, :T], np.nan)
+        v = np.where(here, 0.0, np.nan)
+        trial, t = np.nonzero(here & living)
+        for k in np.array_split(np.arange(len(t)), 1 + len(t) // shown.CHUNK):
+            rows = encoding.rows(states[trial[k], t[k]])
+            v[trial[k], t[k]] = system.values(rows, system.neighborhood_at(t[k]))
+        skipped = ~living[:, :T]
+        if trials.explored is not None:
+            skipped |= trials.explored[:, :T]
+        some = slice(None, None, -(-N * T * 3 * shown.MOST_COLUMNS // _MOST_NUMBERS))
+        blocks = shown.watched(states[some], here[some] & living[some], encoding.features)
+        self.ends = checks.ends_without_support(lengths[some], blocks[states.ndim == 2][:, :T])
+        blocks[1] = np.concatenate([blocks[1], np.nan_to_num(v[some, :, None])], axis=2)
+        for block in blocks:
+            block[~here[some]] = np.nan
+        groups, gain = checks.start_groups(first), fit.fitted.gain
+        tail = checks.check_tail(R, [block[:, :T] for block in blocks], groups)
+        delta = np.where(skipped, np.nan, R - gain.value * time + v[:, 1:] - v[:, :-1])
+        settled = tail.settled and not skipped.any()
+        found, self.rare = checks.check_starts(
+            *(R, v, delta, gain.value * time, groups, tail.unit, settled), gain_rows=gain.rows
+        )
+        rows, n_in_row = R, 1.0
+        if self.drawn and (batches := shown.means_of_batches(fit)) is not None:
+            rows, n_in_row = batches[:, :T], source.n_trials / len(batches)
+        self.own_means = checks.check_own_means(rows, tail.unit, n_in_row) / time
+        self.hidden = checks.check_hidden(delta, v, tail.unit)
+        halves = np.array_split(R[:, T // 2 :], 2, axis=1)
+        self.tail_rewards = tuple(float(checks.mean_of(x, (0, 1))) / time for x in halves)
+        self.tail, self.mean_duration, self.n_checked, self.stop = tail, time, N, T
+        self.gain, self.gain_rows, self.gain_share = gain.value, gain.rows, gain.share
+        self.gain_error = self.start_error = np.nan
+        if fit.n_batches > 1 and not source.is_sparse:
+            self.gain_error = fit.jackknife.gain_error
+            self.start_error = fit.jackknife.start_value_error
+        u, earned = np.nansum(delta, axis=1), np.nansum(R, axis=1)
+        noise = max(_LARGEST_ERROR * max(tail.unit, earned.std()), 1e-9 * np.abs(earned).max())
+        self.start_noise = bool(self.start_error > noise)
+        self.start_value = float(np.nanmean(v[:, 0]))
+        self.start_rewards = self.start_value + float(u.mean())
+        self.misfits = shown.named_misfits(found, groups, first, encoding.decode)
+        neighborhood = system.neighborhood_at(np.zeros(len(starts), dtype=np.int64))
+        self.starts = [encoding.decode(state) for state in starts]
+        self.start_samples = of_each(fit.samples_of(starts), neighborhood)
+        self.start_determined = fit.states_determined(starts, neighborhood)
+        end = v[np.arange(N), np.minimum(lengths, T)]  # may be as undetermined as the start's value
+        self.start_tolerable = shown.tolerable(
+            starts, self.start_determined, first, u - end, tail.unit
+        )
+        self.n_trials, self.trials_at = source.n_trials, source.trials_at
+        self.n_recurrent_classes = len(source.recurrent_classes) or None
+        self.rank, self.condition, self.choice = system.rank, system.condition, fit.choice
+        candidates, rcond = source.candidate_features, 2.0 * np.sqrt(fit.options.rcond)
+        if source.are_places:  # some may not have been seen
+            candidates = candidates[np.flatnonzero((system.occupancy > 0.0).any(axis=0))]
+            rcond = fit.options.rcond
+        self.features, left_out = FeatureSizes.of(candidates, rcond), fit.fitted.left_out
+        self.others = (str(left_out),) if left_out and left_out.share > _MOST_LEFT_OUT else ()
 
     @property
     def settled(self) -> bool:
@@ -207,22 +188,20 @@ class Diagnostics:
             f"{tail.missing:.3g} ± {tail.missing_error:.2g} of the start's value may be missing "
             f"(so far the start changes the total reward by {tail.unit:.3g})"
         )
+        more = "collect with a larger t_max"
         if stop < 4:
-            found.append(
-                f"the tail, {span}, is too short to show whether it has settled: collect with a "
-                "larger t_max"
-            )
+            found.append(f"the tail, {span}, is too short to show whether it has settled: {more}")
         elif not tail.rewards_settled:
             found.append(
                 f"the tail has not settled: the mean reward of timesteps {half} to "
                 f"{(half + stop) // 2 - 1} is {first:.6g}, of later timesteps {second:.6g}, and "
-                f"the gain is {self.gain:.6g}; {missing}: collect with a larger t_max"
+                f"the gain is {self.gain:.6g}; {missing}: {more}"
             )
         elif not tail.states_settled:
             found.append(
                 f"the tail has not settled: observations still move in {span}, and have "
-                f"{tail.moving:.2g} standard deviations or more to go: collect with a larger "
-                "t_max; if time itself is among the observations, leave it out"
+                f"{tail.moving:.2g} standard deviations or more to go: {more}; if time itself is "
+                "among the observations, leave it out"
             )
         elif not tail.known:
             text = "" if self.n_checked >= FEWEST_TRIALS else f" of {self.n_checked} trials"
@@ -234,7 +213,7 @@ class Diagnostics:
             found.append(
                 f"trials keep mean rewards of their own, {self.own_means:.2g} (one standard "
                 f"deviation) off {self.gain:.4g}, so there is no single gain: evaluate each kind "
-                "of trials by itself or, if trials only mix slowly, collect with a larger t_max"
+                f"of trials by itself or, if trials only mix slowly, {more}"
             )
         elif self.hidden and tail.settled and not self.misfits:
             found.append(
@@ -243,7 +222,7 @@ class Diagnostics:
             )
         n, last, t_max = self.n_trials, int(self.trials_at[-1]), len(self.trials_at) - 1
         middle = int(self.trials_at[(t_max + 1) // 2])
-        if last < min(FEW_SAMPLES, n) or middle < _FEW_IN_TAIL * n:
+        if last < min(_FEW_SAMPLES, n) or middle < _FEW_IN_TAIL * n:
             enough = np.flatnonzero(self.trials_at >= n / 2)[-1]
             found.append(
                 f"{last} of {n} trials have the last timestep, {t_max}, and {middle} have timestep "
@@ -257,15 +236,13 @@ class Diagnostics:
                 "beyond these states"
             )
         if self.gain_rows == "mean":
-            share = self.gain_share
-            said = "" if np.isnan(share) else f" (effective share of the samples {share:.2g})"
             found.append(
-                f"the tail does not determine the gain{said}: {self.gain:.6g} is its mean reward, "
+                "the tail does not determine the gain (effective share of the samples "
+                f"{self.gain_share:.2g}): {self.gain:.6g} is its mean reward, "
                 f"and an error of it changes a start's value by up to {self.stop} times as much: "
-                "collect with a larger t_max, use fewer features, leave time out of the "
-                "observations, or give gain="
+                f"{more}, use fewer features, leave time out of the observations, or give gain="
             )
-        found += [*self.others, *([self.features.warning] if self.features.warning else [])]
+        found += filter(None, [*self.others, self.features.warning])
         unknown = ~self.start_determined & ~self.start_tolerable
         if unknown.any():
             found.append(
@@ -273,17 +250,17 @@ class Diagnostics:
                 "collect more trials, give anchors= a wider first neighborhood, or use features "
                 "that distinguish these states"
             )
-        few = self.start_determined & (self.start_samples < FEW_SAMPLES)
+        few = self.start_determined & (self.start_samples < _FEW_SAMPLES)
         if few.any():
             found.append(
-                f"starts {self._named(few)} have fewer than {FEW_SAMPLES} samples "
+                f"starts {self._named(few)} have fewer than {_FEW_SAMPLES} samples "
                 f"(at least {self.start_samples[few].min():.3g}): collect more trials"
             )
         if self.misfits:
-            shown, more = map(str, self.misfits[:_N_MISFITS]), len(self.misfits) - _N_MISFITS
+            shown, rest = map(str, self.misfits[:_N_MISFITS]), len(self.misfits) - _N_MISFITS
             instead = 'for a difference of starts use compare(a, b, by="returns"); for values '
             found.append(
-                f"{'; '.join(shown)}{f'; and {more} more' if more > 0 else ''}: "
+                f"{'; '.join(shown)}{f'; and {rest} more' if rest > 0 else ''}: "
                 f"{instead if self.prefers_returns else ''}use {_DISTINGUISH}, more neighborhoods "
                 "(n_anchors) or, where the standard error is large, more trials"
             )
@@ -316,12 +293,11 @@ class Diagnostics:
         tail, half, classes = self.tail, self.stop // 2, self.n_recurrent_classes
         condition = float(np.max(self.condition))
         state = "settled" if self.settled else "NOT KNOWN" if tail.settled else "NOT SETTLED"
-        share = "" if np.isnan(self.gain_share) else f", effective share {self.gain_share:.2g}"
+        share = f", effective share {self.gain_share:.2g}"
         if self.mean_duration != 1.0:
             share += f", per unit of time (a step takes {self.mean_duration:.4g})"
-        known = not np.isnan(self.gain_error)
-        error = f" ± {self.gain_error:.2g}" if known else " (gain_error_ computes its error)"
-        alike = ", NOT CHECKED: few rare rewards decide it" if self.error_unknown else ""
+        error = f" ± {self.gain_error:.2g}".replace(" ± nan", " (gain_error_ computes its error)")
+        alike = ", NOT CHECKED: few rare rewards decide it" * self.error_unknown
         alike = alike if self.start_agrees else ": NOT ALIKE"
         lines = [
             f"tail        {state}: mean reward {self.tail_rewards[0]:.6g} at {half} to "

@@ -31,7 +31,9 @@ def find_id(name: str) -> str:
     if module:
         import_here(module, name)
     if _MNEMONIC.fullmatch(env_id) and env_id not in gym.registry:
-        env_id = f"Unichain-{env_id}-v0"
+        env_id = f"Unichain-{env_id}"
+    if re.fullmatch(r"Unichain-\w+", env_id):
+        env_id += "-v0"
     mnemonic = re.fullmatch(r"Unichain-(\w+)-v0", env_id)
     if mnemonic and env_id not in gym.registry:
         number = re.search(r"\d+", mnemonic[1])
@@ -46,8 +48,9 @@ def find_id(name: str) -> str:
         gym.spec(env_id)
     except (gym.error.NameNotFound, gym.error.NamespaceNotFound) as error:
         raise InvalidInputError(f"{error} `unichain list` shows the suite's ids") from None
-    except gym.error.Error:  # `gym.make` finds a version, or says more
-        pass
+    except gym.error.Error:  # without a version it is the latest; or else `gym.make` says more
+        versions = [each for each in gym.registry if each.rpartition("-v")[0] == env_id]
+        env_id = max(versions, key=lambda each: gym.spec(each).version or 0, default=env_id)
     return env_id
 
 
@@ -81,9 +84,8 @@ def exact_model(
 
 def model_of(name: str) -> TabularMDP:
     """Return the exact model of a mnemonic or an id; episodes of a table P start again."""
-    env = gym.make(find_id(name), disable_env_checker=True)
-    mdp = exact_model(env, "restart")
-    env.close()
+    with gym.make(find_id(name), disable_env_checker=True) as env:
+        mdp = exact_model(env, "restart")
     if mdp is None:
         raise InvalidInputError(
             f"{name} has no exact model (no TabularMDP as env.unwrapped.mdp, no table "

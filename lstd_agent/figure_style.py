@@ -1,4 +1,4 @@
-"""The one style of all charts: sizes for a page's width, colors for any color vision, labels.
+"""The one style of all charts: sizes for a page's width, colors for any color vision.
 
 Matplotlib (extra ``plot``) is imported when a figure is asked for. Pyplot never is, so that figures
 belong to the caller.
@@ -6,18 +6,14 @@ belong to the caller.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial, wraps
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, ParamSpec
 
-import numpy as np
-from numpy.typing import ArrayLike
-
 from lstd_agent.errors import MissingDependencyError
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 Arguments = ParamSpec("Arguments")
@@ -31,8 +27,7 @@ COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#00
 DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)), (0, (8, 3)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
-SEQUENTIAL, DIVERGING = "viridis", "RdBu_r"
-"""Color maps of amounts, and of numbers with a middle."""
+SEQUENTIAL = "viridis"  # of amounts
 
 _STYLE: Any = {
     "font.size": 11.0,
@@ -87,62 +82,3 @@ def picture(figure: Figure, suffix: str, description: str = "") -> bytes:
     content = BytesIO()
     figure.savefig(content, format=suffix[1:], metadata={field: description})
     return content.getvalue()
-
-
-def log_scale(axes: Axes) -> None:
-    """Make the vertical axis logarithmic, with plain numbers at 1, 2 and 5 of every decade.
-
-    Call it with everything drawn: over many decades, numbers are at 1 only.
-    """
-    from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
-
-    axes.set_yscale("log")
-    low, high = axes.get_ylim()
-    subs = (1.0, 2.0, 5.0) if high < 300.0 * low else (1.0,)
-    axes.yaxis.set_major_locator(LogLocator(subs=subs))
-    axes.yaxis.set_major_formatter(EngFormatter(sep=""))
-    axes.yaxis.set_minor_formatter(NullFormatter())
-
-
-def label_ends(
-    axes: Axes,
-    x: float,
-    heights: Sequence[float],
-    labels: Sequence[str],
-    colors: Sequence[str],
-    *,
-    line_height: float = 0.07,
-) -> None:
-    """Write a label to the right of each curve's end at (x, height), in its color, without overlap.
-
-    Call it last, when the limits of the axes are final. ``line_height`` is the height of a label as
-    a share of the axes.
-    """
-    to_share = axes.transData + axes.transAxes.inverted()
-    ends = to_share.transform([(x, y) for y in heights])
-    places = spread(ends[:, 1], line_height)
-    for (end_x, end_y), place, label, color in zip(ends, places, labels, colors, strict=True):
-        axes.annotate(
-            label,
-            (end_x, end_y),
-            (1.04, place),
-            xycoords="axes fraction",
-            textcoords="axes fraction",
-            color=color,
-            va="center",
-            annotation_clip=False,
-            arrowprops={"arrowstyle": "-", "color": color, "linewidth": 0.8},
-        )
-
-
-def spread(places: ArrayLike, gap: float) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Return places (n,), moved as little as needed (in sum of squares) to lie a gap apart."""
-    from scipy.optimize import isotonic_regression  # takes long to import
-
-    wanted = np.asarray(places, dtype=np.float64)
-    order = np.argsort(wanted, kind="stable")
-    gaps = gap * np.arange(len(wanted))
-    result = np.empty_like(wanted)
-    if len(wanted):  # without the gaps, moved places must not decrease
-        result[order] = isotonic_regression(wanted[order] - gaps).x + gaps
-    return result

@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike
-from scipy import sparse
+from numpy.typing import ArrayLike, NDArray
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.features.rows import Rows, dense
+from lstd_agent.features.rows import Rows
 from lstd_agent.fit_options import FitOptions, Fitted
 from lstd_agent.standard_errors import Jackknife, quantile_of_t
 from lstd_agent.system.approximators import System
 from lstd_agent.system.model import pooled_model
 from lstd_agent.system.selection import OPEN_TOLERANCE, Choice
 from lstd_agent.trials.encoding import Encoding
+
+Kind = TypeVar("Kind", bound=np.generic)
 
 # Share of a window's samples that lies outside its bulk, and the number of samples to find it.
 _OUTLIERS = 0.01
@@ -115,27 +116,24 @@ class Fit:
         """The backup, given or chosen by the data."""
         return self.fitted.choice
 
-    def predict(self, observations: Any, t: ArrayLike | None = None) -> FloatArray:
-        """See `SeminormLSTDAgent.predict`."""
+    def answer(
+        self,
+        what: Callable[[Fit, States, IntArray], NDArray[Kind]],
+        observations: Any,
+        t: ArrayLike | None = None,
+    ) -> NDArray[Kind]:
+        """Return an answer for observations, such as `values`, by those that predict them."""
         states, neighborhood, shape = self._answering(observations, t)
-        return self.system.values(self.encoding.rows(states), neighborhood).reshape(shape)
+        return what(self, states, neighborhood).reshape(shape)
 
-    def coverage(self, observations: Any, t: ArrayLike | None = None) -> FloatArray:
-        """See `SeminormLSTDAgent.coverage`."""
-        states, neighborhood, shape = self._answering(observations, t)
+    def values(self, states: States, neighborhood: IntArray) -> FloatArray:
+        """Return values of encoded observations (m,) by neighbourhoods (m,)."""
+        return self.system.values(self.encoding.rows(states), neighborhood)
+
+    def share_of_samples(self, states: States, neighborhood: IntArray) -> FloatArray:
+        """Return the share of the neighbourhoods' samples at encoded observations (m,)."""
         n_samples = np.maximum(self.system.n_samples, 1)[neighborhood]
-        share: FloatArray = of_each(self.samples_of(states), neighborhood) / n_samples
-        return share.reshape(shape)
-
-    def determined(self, observations: Any, t: ArrayLike | None = None) -> BoolArray:
-        """See `SeminormLSTDAgent.determined`."""
-        states, neighborhood, shape = self._answering(observations, t)
-        return self.states_determined(states, neighborhood).reshape(shape)
-
-    def standard_errors(self, observations: Any, t: ArrayLike | None = None) -> FloatArray:
-        """See `SeminormLSTDAgent.standard_errors`."""
-        states, neighborhood, shape = self._answering(observations, t)
-        return self.errors_of_states(states, neighborhood).reshape(shape)
+        return of_each(self.samples_of(states), neighborhood) / n_samples
 
     def compare(self, a: Any, b: Any, t: ArrayLike | None = None) -> Comparison:
         """See `SeminormLSTDAgent.compare`."""
@@ -160,7 +158,7 @@ class Fit:
         """See `SeminormLSTDAgent.candidate`."""
         if index in (-1, self.source.terminal):
             return None
-        return self.encoding.decode(self.source.candidate(index))
+        return self.encoding.decode(self.source.candidates[index])
 
     def _answering(
         self, observations: Any, t: ArrayLike | None
@@ -222,14 +220,8 @@ class Fit:
         if self.choice.backup == "model":
             main = self.source.main_state(int(self.system.anchors[-1]))
             share = pooled_model(self.source, self.system.gain, main).open_share[states]
-        elif self.source.is_sparse:
-            rows = sparse.csr_array(self.encoding.rows(states))
-            is_open = np.stack([each.window.are_open(rows) for each in self.fitted.solved])
-            share = of_each(is_open, neighborhood)
         else:
-            features = dense(self.encoding.rows(states))
-            one = np.full((len(features), 1), self.source.constant)
-            share = self.system.open_share(np.hstack((features, one)), neighborhood)
+            share = self.fitted.open_share(self.encoding.rows(states), neighborhood)
         return np.asarray(seen & (share <= OPEN_TOLERANCE))
 
     @cached_property

@@ -1,4 +1,4 @@
-"""The checks of a fit: `lstd_agent.checks` applied to its trials and values."""
+"""What the checks need of a fit: trials, and what they show of states; returns of starts."""
 
 from __future__ import annotations
 
@@ -11,21 +11,16 @@ from scipy import sparse
 
 import lstd_agent.checks as checks
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
-from lstd_agent.diagnostics import FEWEST_TRIALS, Diagnostics, Misfit
+from lstd_agent.checks import FEWEST_TRIALS, Misfit
 from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.features.rows import dense
-from lstd_agent.features.sizes import FeatureSizes
-from lstd_agent.fit import Comparison, Fit, of_each
+from lstd_agent.fit import Comparison, Fit
 from lstd_agent.trials.counts import TransitionCounts
 from lstd_agent.trials.encoding import Encoding
 from lstd_agent.trials.kept import NO_TIME, KeptTrials
 
-# Fewer transitions do not show that a class of states is never left. If a larger share of samples
-# is left out, the others may be biased.
-_ENOUGH_TRANSITIONS, _MOST_LEFT_OUT = 100, 0.1
-
-# The share of E beyond which an error of the start's value is too large.
-_LARGEST_ERROR = 0.25
+# Fewer transitions do not show that a class of states is never left.
+_ENOUGH_TRANSITIONS = 100
 
 # An undetermined value needs no warning if returns confirm it with an error below this share of E,
 # or if few starts are near the others.
@@ -34,25 +29,22 @@ _VOUCHED, _AT_EDGE, _REACH = 0.05, 0.1, 0.5
 # So many trials within so many standard deviations stand for an unseen start.
 _ENOUGH_NEAR, _NEAR = 10, 0.25
 
-# Largest numbers of trials, drawn trials, rewards, feature values and columns that are checked, and
-# of observations whose features are computed at a time.
-_MOST_TRIALS, _N_DRAWN, _MOST_REWARDS = 4000, 2000, 2_000_000
-_MOST_NUMBERS, _MOST_COLUMNS, _CHUNK = 15_000_000, 20, 16384
+# Numbers of drawn trials, of columns that are checked, and of observations at a time.
+_N_DRAWN, MOST_COLUMNS, CHUNK = 2000, 20, 16384
 
 
 def check_single_class(source: Any, encoding: Encoding) -> None:
     """Raise if trials end in several recurrent classes, which have no common gain."""
-    classes = [
-        each for each in source.recurrent_classes if each.n_transitions >= _ENOUGH_TRANSITIONS
-    ]
-    if len(classes) < 2:
+    n = [each.n_transitions >= _ENOUGH_TRANSITIONS for each in source.recurrent_classes].count(True)
+    if n < 2:
         return
-    shown = [", ".join(str(encoding.decode(x)) for x in each.states[:5]) for each in classes[:5]]
-    dots = [", ..." if each.states.size > 5 else "" for each in classes]
-    names = [f"{{{each}{more}}}" for each, more in zip(shown, dots, strict=False)]
+    names = []
+    for states, *_ in source.recurrent_classes[: min(n, 5)]:  # the most visited come first
+        shown = ", ".join(str(encoding.decode(x)) for x in states[:5])
+        names.append(f"{{{shown}{', ...' * (states.size > 5)}}}")
     raise InvalidInputError(
-        f"from timestep {(source.t_max + 1) // 2} on the trials stay in {len(classes)} "
-        f"separate classes of states: {', '.join(names)}{', ...' if len(classes) > 5 else ''}. "
+        f"from timestep {(source.t_max + 1) // 2} on the trials stay in {n} "
+        f"separate classes of states: {', '.join(names)}{', ...' * (n > 5)}. "
         "Gain and relative values need a single recurrent class: evaluate the classes one by "
         "one, or, if trials only take long to get from one to another, use a larger t_max"
     )
@@ -72,110 +64,24 @@ def check_own_trials(source: Any) -> None:
         raise InvalidInputError(NO_TIME)
 
 
-def _mean_duration(source: Any) -> float:
+def mean_duration(source: Any) -> float:
     """Return the mean duration of a step in the tail, the second half of all timesteps."""
     tail = slice(len(source.trials_at) // 2, None)
     return float(np.average(source.mean_durations[tail], weights=source.trials_at[tail]))
 
 
-def diagnose_fit(fit: Fit) -> Diagnostics:
-    """Return the checks of the fit; ``print`` them."""
-    source, system, encoding, starts = fit.source, fit.system, fit.encoding, fit.source.starts
-    trials, drawn = _trials_of(fit)
-    few = max(-(-trials.n_trials // _MOST_TRIALS), -(-trials.rewards.size // _MOST_REWARDS))
-    trials, time = trials.take(slice(None, None, few)), _mean_duration(source)
-    (N, T), lengths = trials.rewards.shape, trials.all_lengths
-    T = max(1, int(np.sort(lengths)[-min(checks.MIN_TRIALS, N)]))  # later, trials are too few
-    states, first = trials.observations[:, : T + 1], trials.observations[:, 0]
-    here = np.arange(T + 1) <= lengths[:, None]
-    terminal = -1 if source.terminal is None else source.terminal
-    living = np.isfinite(states).all(axis=2) if states.ndim == 3 else states != terminal
-    R = np.where(here[:, 1:], trials.rewards[:, :T], np.nan)
-    v = np.where(here, 0.0, np.nan)
-    trial, t = np.nonzero(here & living)
-    for k in np.array_split(np.arange(len(t)), 1 + len(t) // _CHUNK):
-        rows = encoding.rows(states[trial[k], t[k]])
-        v[trial[k], t[k]] = system.values(rows, system.neighborhood_at(t[k]))
-    skipped = ~living[:, :T]
-    if trials.explored is not None:
-        skipped |= trials.explored[:, :T]
-    some = slice(None, None, -(-N * T * 3 * _MOST_COLUMNS // _MOST_NUMBERS))
-    blocks = _watched(states[some], here[some] & living[some], encoding.features)
-    ends = checks.ends_without_support(lengths[some], blocks[states.ndim == 2][:, :T])
-    blocks[1] = np.concatenate([blocks[1], np.nan_to_num(v[some, :, None])], axis=2)
-    for block in blocks:
-        block[~here[some]] = np.nan
-    groups, gain = checks.start_groups(first), system.gain * time
-    tail = checks.check_tail(R, [block[:, :T] for block in blocks], groups)
-    delta = np.where(skipped, np.nan, R - gain + v[:, 1:] - v[:, :-1])
-    found, rare = checks.check_starts(
-        *(R, v, delta, gain, groups, tail.unit, tail.settled and not skipped.any()),
-        gain_rows=fit.fitted.gain.rows,
-    )
-    rows, n_in_row = R, 1.0
-    if drawn and (batches := _means_of_batches(fit)) is not None:
-        rows, n_in_row = batches[:, :T], source.n_trials / len(batches)
-    middle, value, u = (T // 2 + T + 1) // 2, float(np.nanmean(v[:, 0])), np.nansum(delta, axis=1)
-    end = v[np.arange(N), np.minimum(lengths, T)]  # may be as undetermined as the start's value
-    earned, halves = np.nansum(R, axis=1), (R[:, T // 2 : middle], R[:, middle:])
-    noise = max(_LARGEST_ERROR * max(tail.unit, earned.std()), 1e-9 * np.abs(earned).max())
-    neighborhood = system.neighborhood_at(np.zeros(len(starts), dtype=np.int64))
-    determined = fit.states_determined(starts, neighborhood)
-    left_out = fit.fitted.left_out
-    errors = np.nan, np.nan
-    if fit.n_batches > 1 and not source.is_sparse:
-        errors = fit.jackknife.gain_error, fit.jackknife.start_value_error
-    candidates, rcond = source.candidate_features, 2.0 * np.sqrt(fit.options.rcond)
-    if source.are_places:  # some may not have been seen
-        candidates = candidates[np.flatnonzero((system.occupancy > 0.0).any(axis=0))]
-        rcond = fit.options.rcond
-    return Diagnostics(
-        gain=system.gain,
-        gain_error=errors[0],
-        gain_share=fit.fitted.gain.share,
-        gain_rows=fit.fitted.gain.rows,
-        mean_duration=time,
-        starts=[encoding.decode(state) for state in starts],
-        start_samples=of_each(fit.samples_of(starts), neighborhood),
-        start_determined=determined,
-        start_tolerable=_tolerable(starts, determined, first, u - end, tail.unit),
-        start_value=value,
-        start_rewards=value + float(u.mean()),
-        start_error=errors[1],
-        start_noise=bool(errors[1] > noise),
-        misfits=_misfits(found, groups, first, encoding.decode),
-        rare=rare,
-        tail=tail,
-        tail_rewards=tuple(float(checks.mean_of(x, (0, 1))) / time for x in halves),
-        n_checked=N,
-        stop=T,
-        own_means=checks.check_own_means(rows, tail.unit, n_in_row) / time,
-        hidden=checks.check_hidden(delta, v, tail.unit),
-        ends=ends,
-        drawn=drawn,
-        n_trials=source.n_trials,
-        trials_at=source.trials_at,
-        n_recurrent_classes=len(source.recurrent_classes) or None,
-        rank=system.rank,
-        condition=system.condition,
-        choice=fit.choice,
-        features=FeatureSizes.of(candidates, rcond),
-        others=(str(left_out),) if left_out and left_out.share > _MOST_LEFT_OUT else (),
-    )
-
-
-def _watched(states: Any, here: BoolArray, features: Callable[[Any], Any]) -> list[FloatArray]:
+def watched(states: Any, here: BoolArray, features: Callable[[Any], Any]) -> list[FloatArray]:
     """Return two blocks (M, T + 1, d) that may show movement of states; 0 where a trial is over.
 
     Raw observations; and squares and features of vectors, or indicators of counted states.
     """
     x = states[here].reshape(int(here.sum()), -1)
-    raw = x[:, :: -(-x.shape[1] // _MOST_COLUMNS)].astype(np.float64)
+    raw = x[:, :: -(-x.shape[1] // MOST_COLUMNS)].astype(np.float64)
     if states.ndim == 2:
         more = _columns_of_states(x[:, 0], np.nonzero(here)[1], here.shape[1] // 2)
     else:
-        chunks = [features(part) for part in np.array_split(x * 1.0, 1 + len(x) // _CHUNK)]
-        chosen = slice(None, None, -(-chunks[0].shape[1] // _MOST_COLUMNS))
+        chunks = [features(part) for part in np.array_split(x * 1.0, 1 + len(x) // CHUNK)]
+        chosen = slice(None, None, -(-chunks[0].shape[1] // MOST_COLUMNS))
         parts = np.concatenate([np.asarray(dense(f[:, chosen])) for f in chunks])
         more = np.concatenate([raw**2, parts], axis=1)
     blocks = [np.zeros((*here.shape, columns.shape[1])) for columns in (raw, more)]
@@ -189,19 +95,19 @@ def _columns_of_states(state: IntArray, t: IntArray, middle: int) -> FloatArray:
     Classes are by when states are seen in the first half of the trial.
     """
     kinds, kind = np.unique(state, return_inverse=True)
-    if len(kinds) > 2 * _MOST_COLUMNS:
+    if len(kinds) > 2 * MOST_COLUMNS:
         early = t < middle
         seen = np.bincount(kind[early], minlength=len(kinds))
         when = np.bincount(kind[early], t[early], len(kinds)) / np.maximum(seen, 1)
         order = np.argsort(np.where(seen > 0, when, np.inf), kind="stable")
         before = np.cumsum(seen[order]) - seen[order]
         place = np.empty(len(kinds), dtype=np.int64)
-        place[order] = before * _MOST_COLUMNS // max(1, int(seen.sum()))
+        place[order] = before * MOST_COLUMNS // max(1, int(seen.sum()))
         kind = place[kind]
     return np.asarray(np.eye(int(kind.max()) + 1)[kind])
 
 
-def _tolerable(
+def tolerable(
     starts: Any, determined: BoolArray, first: Any, u: FloatArray, unit: float
 ) -> BoolArray:
     """Return which undetermined starts are confirmed by returns, or are few and near the others."""
@@ -219,7 +125,7 @@ def _tolerable(
     return tolerable
 
 
-def _misfits(
+def named_misfits(
     found: list[Misfit], groups: list[IntArray], first: Any, decode: Callable[[Any], Any]
 ) -> list[Misfit]:
     """Return misfits with their starts, without groups that contain a smaller misfit."""
@@ -248,7 +154,7 @@ def compare_returns(fit: Fit, a: Any, b: Any) -> Comparison:
 
 def _returns_of(fit: Fit, a: Any, b: Any, gain: float | None = None) -> tuple[float, float, int]:
     """Return the difference of returns, its error, and the smaller number of trials."""
-    (trials, _), encode = _trials_of(fit, gain), fit.encoding.encode_any
+    (trials, _), encode = trials_of(fit, gain), fit.encoding.encode_any
     first, lengths = trials.observations[:, 0], trials.all_lengths
     T = max(1, int(np.sort(lengths)[len(lengths) // 2]))  # half of the trials have these timesteps
     R = np.where(np.arange(T) < lengths[:, None], trials.rewards[:, :T], np.nan)
@@ -325,13 +231,13 @@ def direct_difference(
     return difference, np.inf if few else error
 
 
-def _trials_of(fit: Fit, gain: float | None = None) -> tuple[KeptTrials, bool]:
+def trials_of(fit: Fit, gain: float | None = None) -> tuple[KeptTrials, bool]:
     """Return whole trials: kept, stored beside counts, or drawn from these; and whether drawn.
 
     Their rewards are r - g (τ - mean τ), so that checks of rewards per step hold.
     """
     source = fit.source
-    gain, mean = fit.system.gain if gain is None else gain, _mean_duration(source)
+    gain, mean = fit.system.gain if gain is None else gain, mean_duration(source)
     trials = source.whole_trials
     if trials is not None and (not source.are_places or trials.n_trials >= checks.MIN_TRIALS):
         if trials.durations is None:
@@ -392,11 +298,11 @@ def _sums_of_rewards(counts: TransitionCounts, gain: float, mean: float) -> Any:
     return sparse.csr_array(counts.reward_sums - gain * (times - mean * visits))
 
 
-def _means_of_batches(fit: Fit) -> FloatArray | None:
+def means_of_batches(fit: Fit) -> FloatArray | None:
     """Return mean rewards of batches, if counts do not keep single trials."""
     if not fit.source.are_places or len(fit.source.batches) < FEWEST_TRIALS:
         return None
-    how, batches = (fit.system.gain, _mean_duration(fit.source)), fit.source.batches
+    how, batches = (fit.system.gain, mean_duration(fit.source)), fit.source.batches
     n = np.stack([np.where(batch.trials_at, batch.trials_at, np.nan) for batch in batches])
     sums = np.stack([_sums_of_rewards(batch, *how).sum(axis=1) for batch in batches])
     return np.asarray(sums / n)

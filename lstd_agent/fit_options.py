@@ -4,51 +4,34 @@ from __future__ import annotations
 
 import numbers
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy import sparse
 
+import lstd_agent.system.neighborhoods as system
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.backups import WantedBackup, check_backup, is_one_step
 from lstd_agent.errors import InvalidInputError, check_choice, check_integer
-from lstd_agent.rows.factors import Segments, total
-from lstd_agent.system.approximators import System, system_of, with_offsets
-from lstd_agent.system.distances import (
-    MMD,
-    DistanceName,
-    DistributionDistance,
-    SquaredDistance,
-    sampled_distance,
-)
+from lstd_agent.features.rows import Rows, dense
+from lstd_agent.rows.factors import Segments
+from lstd_agent.system.approximators import System, in_features, system_of, with_offsets
+from lstd_agent.system.distances import MMD, DistanceName, DistributionDistance, sampled_distance
 from lstd_agent.system.gain import Gain, check_gain, mean_reward
-from lstd_agent.system.linked import Solved, Targets, solve_alone
+from lstd_agent.system.linked import Solved, Targets, solve_window
 from lstd_agent.system.model import NOT_COUNTED
-from lstd_agent.system.neighborhoods import (
-    RULES,
-    SEARCHES,
-    ReferenceStates,
-    RuleName,
-    SearchName,
-    check_anchors,
-    find_anchors,
-    neighborhood_windows,
-    neighborhoods_with_references,
-)
-from lstd_agent.system.selection import Choice, Held, choose_backup, choose_number
+from lstd_agent.system.neighborhoods import RuleName, SearchName
+from lstd_agent.system.selection import Choice, Held, choose
 from lstd_agent.system.solve import Subsets
 from lstd_agent.system.sparse import LeftOut
 
 CalibrationName = Literal["linked", "references"]
-CALIBRATIONS: tuple[CalibrationName, ...] = ("linked", "references")
 AgentTailName = Literal["window", "settled"]
 
-NUMBERS = (1, 2, 4, 8)
-"""Numbers of neighbourhoods that ``n_anchors="auto"`` tries."""
-
-# Up to this many sparse features are made dense where an option needs dense ones.
-_MOST_DENSE = 5000
+# Numbers of neighbourhoods that n_anchors="auto" tries; up to so many sparse features are made
+# dense where an option needs dense ones.
+NUMBERS, _MOST_DENSE = (1, 2, 4, 8), 5000
 
 
 class Fitted(NamedTuple):
@@ -69,6 +52,23 @@ class Fitted(NamedTuple):
     def evidence(self) -> Segments | list[Solved]:
         """The factors or the sparse windows, which count samples of observations."""
         return self.solved if self.subsets.source.is_sparse else self.segments
+
+    def open_share(self, features: Rows, neighborhood: IntArray) -> FloatArray:
+        """Return the share of each value that the samples leave open, from 0 to 1, shape (m,).
+
+        Of sparse features 0 or 1. The pooled model has open shares of its own.
+        """
+        source, share = self.subsets.source, np.zeros(features.shape[0])
+        for k in np.unique(neighborhood):
+            here, solved = neighborhood == k, self.solved[k]
+            if source.is_sparse:
+                share[here] = solved.window.are_open(sparse.csr_array(features[here]))
+                continue
+            x = np.insert(dense(features[here]), features.shape[1], source.constant, axis=1)
+            along = np.linalg.norm(x @ in_features(source, solved.columns[:, 1:]), axis=1)
+            size = np.linalg.norm(x / np.append(source.coordinates.sizes, 1.0), axis=1)
+            share[here] = along / np.where(size > 0.0, size, 1.0)
+        return share
 
     @property
     def left_out(self) -> LeftOut | None:
@@ -93,13 +93,12 @@ class FitOptions:
     rcond: float = 1e-10
 
     def __post_init__(self) -> None:
-        if not (
-            self.n_anchors is None or (isinstance(self.n_anchors, str) and self.n_anchors == "auto")
-        ):
+        is_auto = isinstance(self.n_anchors, str) and self.n_anchors == "auto"
+        if self.n_anchors is not None and not is_auto:
             object.__setattr__(self, "n_anchors", check_integer("n_anchors", self.n_anchors, 1))
-        check_choice("search", self.search, SEARCHES)
-        check_choice("calibration", self.calibration, CALIBRATIONS)
-        check_choice("reference", self.reference, RULES)
+        check_choice("search", self.search, ("exact", "doubling"))
+        check_choice("calibration", self.calibration, ("linked", "references"))
+        check_choice("reference", self.reference, ("occupancy", "most_common"))
         check_choice("tail", self.tail, ("window", "settled"))
         check_backup(self.backup)
         object.__setattr__(self, "gain", check_gain(self.gain))
@@ -117,7 +116,7 @@ class FitOptions:
                 "backup='model' needs no reference states, so it cannot have "
                 "calibration='references': leave one of the two out"
             )
-        if self.n_anchors == "auto" and not (is_linked and self.backup == "auto"):
+        if is_auto and not (is_linked and self.backup == "auto"):
             raise InvalidInputError(
                 "n_anchors='auto' chooses among linked systems together with their backups: give "
                 "a number, or leave calibration and backup out"
@@ -125,10 +124,11 @@ class FitOptions:
 
     def fit(self, source: Any, n_batches: int) -> Fitted:
         """Fit a system to CountRows or TrialRows (Algorithm ``training_nbwpval``)."""
-        if self.backup == "model" and not source.are_places:
+        backup: Any = self.backup
+        if backup == "model" and not source.are_places:
             raise InvalidInputError(NOT_COUNTED)
         by_references = self.calibration == "references"
-        of_one_step = self.backup in ("auto", "model") or is_one_step(self.backup)  # type: ignore[arg-type]
+        of_one_step = backup in ("auto", "model") or is_one_step(backup)
         if source.is_sparse and (by_references or not of_one_step):
             d = source.candidate_features.shape[1]
             if d > _MOST_DENSE:
@@ -137,34 +137,40 @@ class FitOptions:
                     f"are too many (at most {_MOST_DENSE}): leave backup and calibration out"
                 )
             source.is_sparse = False
-        candidates = self._candidates(source)
-        anchors = candidates[0]
-        edges = np.unique(np.concatenate(candidates))
+        candidates, T = self._candidates(source), source.t_max
+        anchors, edges = candidates[0], np.unique(np.concatenate(candidates))
         if by_references:
             # Any neighbourhood may become the last, whose settled tail begins in its middle.
-            edges = np.unique(np.append(anchors, anchors + (source.t_max + 1 - anchors) // 2))
+            edges = np.unique(np.append(anchors, anchors + (T + 1 - anchors) // 2))
         n_groups = n_batches if source.are_places else max(n_batches, min(2, source.n_trials))
-        by_data = self.backup == "auto" and not (by_references or source.is_sparse)
+        by_data = backup == "auto" and not (by_references or source.is_sparse)
         kind: Any = "halves" if by_data and n_groups > 1 else "whole"
         subsets = Subsets(source, edges, n_groups, kind)
-        gain = self._gain(subsets)
+        gain, segments = self._gain(subsets), subsets.segments[0]
         if by_references:
-            return self._fit_with_references(subsets, anchors, gain)
-        held = Held(subsets, gain.value)
-        if len(candidates) > 1:
-            anchors, choice = choose_number(held, candidates)
+            choice = Choice(backup, "asked for")
+            if backup == "auto":
+                reason = "reference states are for single steps, as in the paper"
+                choice = Choice("one_step", reason)
+            how: Any = segments, anchors, self.reference, self.tail
+            anchors, windows, references = system.neighborhoods_with_references(source, *how)
+            occupancy = source.occupancy(windows, segments)
+            ties = windows, references, occupancy
+            solved = self.solve_windows(source, segments, *ties, gain.value)
         else:
-            choice = choose_backup(held, anchors, None if self.backup == "auto" else self.backup)
-        solved = held.whole(anchors, choice.backup)
-        main = -1 if source.terminal is None else int(source.terminal)
-        if source.are_places:
-            main = source.main_state(int(anchors[-1]))
-        windows = neighborhood_windows(anchors, source.t_max, "window")
-        # Only the last window has a state of value 0.
-        references = ReferenceStates(np.append(np.full(len(windows) - 1, -1), main), main)
-        occupancy = source.occupancy(windows, solved if source.is_sparse else subsets.segments[0])
-        how = anchors, windows, references, occupancy, gain.value
-        return Fitted(system_of(source, solved, *how), solved, gain, choice, subsets)
+            held = Held(subsets, gain.value)
+            anchors, choice = choose(held, candidates, None if backup == "auto" else backup)
+            solved = held.whole(anchors, choice.backup)
+            main = -1 if source.terminal is None else int(source.terminal)
+            if source.are_places:
+                main = source.main_state(int(anchors[-1]))
+            windows = system.neighborhood_windows(anchors, T, "window")
+            # Only the last window has a state of value 0.
+            states = np.append(np.full(len(windows) - 1, -1), main)
+            occupancy = source.occupancy(windows, solved if source.is_sparse else segments)
+            ties = windows, system.ReferenceStates(states, main), occupancy
+        found = system_of(source, solved, anchors, *ties, gain.value)
+        return Fitted(found, solved, gain, choice, subsets)
 
     def _gain(self, subsets: Subsets) -> Gain:
         """Return the gain, given or estimated.
@@ -178,57 +184,40 @@ class FitOptions:
             return subsets.gains()[0]
         return Gain(mean_reward(subsets.segments[0]), "given")
 
-    def _fit_with_references(self, subsets: Subsets, anchors: IntArray, gain: Gain) -> Fitted:
-        """Fit each window by itself, and tie their values together at reference states."""
-        choice = Choice(self.backup, "asked for")  # type: ignore[arg-type]
-        if self.backup == "auto":
-            choice = Choice("one_step", "reference states are for single steps, as in the paper")
-        source, segments = subsets.source, subsets.segments[0]
-        anchors, windows, references = neighborhoods_with_references(
-            source, segments, anchors, self.reference, self.tail
-        )
-        ties = references, source.occupancy(windows, segments)
-        solved = self.solve_windows(source, segments, windows, *ties, gain.value)
-        system = system_of(source, solved, anchors, windows, *ties, gain.value)
-        return Fitted(system, solved, gain, choice, subsets)
-
     def solve_windows(
         self,
         source: Any,
         segments: Segments,
         windows: IntArray,
-        references: ReferenceStates,
+        references: system.ReferenceStates,
         occupancy: FloatArray,
         gain: float,
     ) -> list[Solved]:
         """Return the minimizers of windows by themselves, with offsets by reference states."""
         solved = []
         for start, stop in windows.tolist():
-            window = total(segments.between(start, stop))
-            if self.backup == "auto" or is_one_step(self.backup):
-                found = solve_alone(source, window, gain)
+            backup: Any = self.backup
+            if backup == "auto" or is_one_step(backup):
+                factor = segments.window(start, stop, gain)
             else:
-                backup: Any = self.backup
-                found, _ = Targets(source, backup, np.array([gain])).alone(start, stop)
-            columns = np.vstack((found.weights[:, :1], np.zeros((1, 1))))
-            solved.append(Solved(columns, found.rank, found.condition, round(window.n)))
+                factor = Targets(source, backup, np.array([gain])).alone(start, stop)
+            found = solve_window(source, factor, [0], True)
+            columns = np.vstack((found.weights, np.zeros((1, 1))))
+            solved.append(Solved(columns, found.rank, found.condition, round(factor.n)))
         return with_offsets(source, solved, references, occupancy, self.reference)
 
     def _candidates(self, source: Any) -> list[IntArray]:
         """Return the anchors, given or found, or the candidates for several numbers."""
         if self.anchors is not None:
-            return [check_anchors(self.anchors, source.t_max)]
-
-        @cache
-        def distance() -> SquaredDistance:  # a single trial has none, and may need none
-            return sampled_distance(self.distance, source)
-
-        def squared(anchor: int, start: int, stop: int) -> FloatArray:
-            return distance()(anchor, start, stop)
+            return [system.check_anchors(self.anchors, source.t_max)]
 
         # A last neighbourhood within the tail would have too few samples.
         latest = (source.t_max + 1) // 2 if self.search == "exact" else None
         numbers = NUMBERS if self.n_anchors == "auto" else (self.n_anchors,)
-        found = [find_anchors(squared, source.t_max, n, self.search, latest) for n in numbers]
+        squared: Any = None  # a single trial has no distance, and may need none
+        if any(n is not None and 1 < n <= source.t_max for n in numbers):
+            squared = sampled_distance(self.distance, source)
+        how: Any = self.search, latest
+        found = [system.find_anchors(squared, source.t_max, n, *how) for n in numbers]
         by_number = {len(anchors): anchors for anchors in found}
         return [by_number[n] for n in sorted(by_number)]

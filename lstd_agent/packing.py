@@ -15,10 +15,10 @@ import io
 import json
 import math
 import os
-import platform
 import re
 import secrets
 import stat
+import time
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -35,6 +35,9 @@ from lstd_agent.errors import EvaluationError, InvalidInputError
 from lstd_agent.features.rows import is_sparse
 
 FORMAT_VERSION = 6
+
+# Seconds after which nobody writes a draft any more.
+OLD = 3600.0
 
 Arrays: TypeAlias = dict[str, NDArray[Any]]
 
@@ -125,17 +128,16 @@ def unpack(facts: Any, arrays: Arrays, makers: Makers) -> Any:
         return held
     for space, fields in _SPACES.items():
         if space.__name__ == kind:
-            return _make_space(space, {field: held[field] for field in fields})
+            how = {field: held[field] for field in fields}
+            if space is spaces.Dict:  # in the order of the file
+                how["spaces"] = list(how["spaces"].items())
+            if space is spaces.Box:
+                how["dtype"] = how["low"].dtype.type
+            return space(**how)
     for each, make in makers.items():
         if each.__name__ == kind:
             return make(**held)
     raise InvalidInputError(f"a file cannot hold {kind!r}")
-
-
-def _make_space(kind: Any, held: dict[str, Any]) -> Any:
-    if kind is spaces.Dict:
-        return kind(list(held["spaces"].items()))
-    return kind(**held, dtype=held["low"].dtype.type) if kind is spaces.Box else kind(**held)
 
 
 def _read_csr(name: str, arrays: Arrays, shape: tuple[int, int]) -> sparse.csr_array:
@@ -286,9 +288,14 @@ def _write_draft(target: Path, write: Callable[[IO[bytes]], object]) -> Path:
     """Write a draft beside its target and return its path; a failure leaves no file.
 
     Symbolic links of the target must be followed before. The draft has the target's permissions,
-    or those of the user's umask.
+    or those of the user's umask. Drafts that killed processes left an hour ago are removed.
     """
-    draft = draft_of(target)
+    prefix = f".{hashlib.sha256(target.name.encode()).hexdigest()[:12]}."
+    with suppress(OSError):  # a folder that cannot be listed, or a draft of another user
+        for path in target.parent.glob(f"{prefix}*.part"):
+            if time.time() - path.stat().st_mtime > OLD:
+                path.unlink(missing_ok=True)
+    draft = target.with_name(f"{prefix}{secrets.token_hex(8)}.part")
     try:
         with draft.open("xb") as file:
             write(file)
@@ -300,33 +307,3 @@ def _write_draft(target: Path, write: Callable[[IO[bytes]], object]) -> Path:
         draft.unlink(missing_ok=True)
         raise
     return draft
-
-
-def draft_of(target: Path) -> Path:
-    """Return a draft's path for this process alone; remove drafts of killed processes.
-
-    The name holds the number of the process, and a hash of where that number is valid: the host,
-    and the container where there is one.
-    """
-    place = platform.node()
-    with suppress(OSError):
-        place += f" {os.readlink('/proc/self/ns/pid')}"
-    prefix = f".{hashlib.sha256(f'{place} {target.name}'.encode()).hexdigest()[:12]}."
-    # A folder that cannot be listed, or a file of another name, does not stop the writing.
-    with suppress(OSError, ValueError):
-        for path in target.parent.iterdir():
-            if path.name.startswith(prefix) and _has_ended(int(path.name.split(".")[2])):
-                path.unlink(missing_ok=True)
-    return target.with_name(f"{prefix}{os.getpid()}.{secrets.token_hex(4)}.part")
-
-
-def _has_ended(process: int) -> bool:
-    """Whether a process has ended; False if unknown."""
-    if os.name == "posix":
-        try:
-            os.kill(process, 0)
-        except ProcessLookupError:
-            return True
-        except PermissionError:
-            pass
-    return False

@@ -37,28 +37,6 @@ def draw(fit: Fit) -> Figure:
     return figure
 
 
-def draw_occupancy(
-    axes: Axes, distributions: ArrayLike, edges: ArrayLike, anchors: ArrayLike, label: str
-) -> None:
-    """Draw a heat map of the share of trials (t_max + 1, n) in each state over time.
-
-    Shares of 0 are left white. Edges (n + 1,) bound the states; lines are at the anchors.
-    """
-    from matplotlib.colors import LogNorm
-
-    shares, anchors = np.asarray(distributions), np.asarray(anchors)
-    times = np.unique(np.geomspace(1, len(shares) + 1, 400).astype(int)) - 1
-    shown = np.where(shares > 0, shares, np.nan)[times[:-1]]
-    least = np.nanmin(shown) if np.isfinite(shown).any() else 1.0
-    mesh = axes.pcolormesh(
-        times, edges, shown.T, norm=LogNorm(min(least, 0.5), 1.0), cmap=SEQUENTIAL
-    )
-    mark_anchors(axes, anchors)
-    axes.set(ylabel=label, xlim=times[[0, -1]])
-    axes.grid(visible=False)
-    axes.figure.colorbar(mesh, ax=axes, label="share of trials", aspect=15, pad=0.01)
-
-
 def mark_anchors(axes: Axes, anchors: ArrayLike) -> None:
     """Give axes a logarithmic axis of time, and a line where each neighbourhood begins."""
     starts = np.asarray(anchors)
@@ -71,7 +49,7 @@ def mark_anchors(axes: Axes, anchors: ArrayLike) -> None:
 def _candidate_places(fit: Fit) -> tuple[FloatArray, str]:
     """Return where candidates are on an axis: at their number, or else at their index."""
     source = fit.source
-    states = [np.ravel(source.candidate(i)) for i in range(source.candidate_features.shape[0])]
+    states = [np.ravel(state) for state in source.candidates]
     if all(state.size == 1 for state in states):
         countable = source.candidates_are == "state"
         return np.array(states, dtype=np.float64)[:, 0], "state" if countable else "observation"
@@ -114,7 +92,7 @@ def _standard_errors(fit: Fit, candidates: IntArray, k: int) -> FloatArray:
     errors = np.full(len(candidates), np.nan)
     known = candidates != fit.source.terminal
     if known.any() and len(fit.system.anchors) <= _MOST_NAMED:
-        states = np.array([fit.source.candidate(i) for i in candidates[known].tolist()])
+        states = fit.source.candidates[candidates[known]]
         with suppress(NotFittedError):  # a single batch of trials
             errors[known] = fit.errors_of_states(states, np.full(len(states), k))
     return np.where(np.isfinite(errors), errors, np.nan)
@@ -123,27 +101,38 @@ def _standard_errors(fit: Fit, candidates: IntArray, k: int) -> FloatArray:
 def _draw_occupancies(axes: Any, fit: Fit) -> None:
     """Draw occupancy over time; for vectors of several numbers, by neighbourhood."""
     axes.set_title("Occupancy")
-    source, anchors = fit.source, fit.system.anchors
+    source = fit.source
     place, label = _candidate_places(fit)
+    if label not in ("state", "observation"):
+        image = axes.imshow(
+            fit.system.occupancy, aspect="auto", interpolation="nearest", vmin=0.0, cmap=SEQUENTIAL
+        )
+        axes.yaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
+        axes.set(xlabel=label, ylabel="neighborhood")
+        axes.grid(visible=False)
+        axes.figure.colorbar(image, ax=axes, label="occupancy", aspect=15, pad=0.01)
+        return
     if label == "state":
         edges = np.append(place, place[-1] + 1.0) - 0.5
         visits = source.visits.toarray()
         shares = visits / np.maximum(visits.sum(axis=1, keepdims=True), 1)
-        draw_occupancy(axes, shares, edges, anchors, label)
-        return
-    if label == "observation":
+    else:
         trials = source.whole_trials.states(_N_TRIALS)
         edges = np.histogram_bin_edges(trials[np.isfinite(trials)], _N_BINS)
         counts = [np.histogram(at[np.isfinite(at)], edges)[0] for at in trials[:, :, 0].T]
-        draw_occupancy(axes, np.array(counts) / len(trials), edges, anchors, label)
-        return
-    image = axes.imshow(
-        fit.system.occupancy, aspect="auto", interpolation="nearest", vmin=0.0, cmap=SEQUENTIAL
-    )
-    axes.yaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
-    axes.set(xlabel=label, ylabel="neighborhood")
+        shares = np.array(counts) / len(trials)
+    # A heat map of the share of trials over time; shares of 0 are left white.
+    from matplotlib.colors import LogNorm
+
+    times = np.unique(np.geomspace(1, len(shares) + 1, 400).astype(int)) - 1
+    shown = np.where(shares > 0, shares, np.nan)[times[:-1]]
+    least = np.nanmin(shown) if np.isfinite(shown).any() else 1.0
+    norm = LogNorm(min(least, 0.5), 1.0)
+    mesh = axes.pcolormesh(times, edges, shown.T, norm=norm, cmap=SEQUENTIAL)
+    mark_anchors(axes, fit.system.anchors)
+    axes.set(ylabel=label, xlim=times[[0, -1]])
     axes.grid(visible=False)
-    axes.figure.colorbar(image, ax=axes, label="occupancy", aspect=15, pad=0.01)
+    axes.figure.colorbar(mesh, ax=axes, label="share of trials", aspect=15, pad=0.01)
 
 
 def _draw_distances(axes: Axes, fit: Fit) -> None:

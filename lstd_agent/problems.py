@@ -18,7 +18,7 @@ rems that is much smaller.
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -26,6 +26,7 @@ import numpy as np
 
 from lstd_agent.agent import SeminormLSTDAgent
 from lstd_agent.arrays import FloatArray, IntArray
+from lstd_agent.errors import InvalidInputError
 from lstd_agent.features.tables import GaussianFeatures
 from lstd_agent.trials.counts import TransitionCounts
 from unichain_gym import MarkovChain, TabularMDP, make_mdp, simulate_counts
@@ -64,6 +65,18 @@ def regimes(n_states: int, among: Container[float] = RHOS) -> list[Regime]:
         for rho, d, smaller in zip(RHOS, n_features, (*n_features[1:], 0), strict=True)
         if d > smaller and rho in among
     ]
+
+
+def some_regimes(env: str, mdp: TabularMDP, rhos: Sequence[float]) -> list[Regime]:
+    """Return the regimes of an environment, or raise `InvalidInputError` if there are none."""
+    if chosen := regimes(mdp.n_states, rhos):
+        return chosen
+    studied = ", ".join(str(regime.rho) for regime in regimes(mdp.n_states))
+    instead = "no ρ gives it a feature; put states in front (unichain_gym.attach_streams)"
+    raise InvalidInputError(
+        f"{env} is not studied at ρ = {', '.join(map(str, rhos))}, features for each state, with "
+        f"{mdp.n_states} states: {f'take rhos among {studied}' if studied else instead}"
+    )
 
 
 def random_policy(mdp: TabularMDP, seed: int) -> IntArray:
@@ -142,6 +155,10 @@ class PiecewiseValues:
         """Return the neighbourhood of each timestep from 0, shape (n_timesteps,)."""
         return np.searchsorted(self.anchors, np.arange(n_timesteps), "right") - 1
 
+    def by_timestep(self, n_timesteps: int) -> FloatArray:
+        """Return the values of each timestep from 0, shape (n_timesteps, S)."""
+        return np.asarray(self.values[self.at(n_timesteps)])
+
 
 class StepwiseErrors:
     """The errors of any number of values on one chain with features (S, d).
@@ -208,22 +225,23 @@ class StepwiseErrors:
     def limit(self, found: PiecewiseValues) -> float:
         """Return the projection limit of the neighbourhoods."""
         exact = self.chain.relative_value(found.main)
-        visits = np.add.reduceat(self.distributions, found.anchors, axis=0)
-        values = np.stack([best_linear(self.features, exact, each) for each in visits])
+        values = best_linear(self.features, exact, self.distributions, found.anchors)
         return float(self.rems(PiecewiseValues(found.anchors, values, found.main)).sum())
 
     def _error(self, found: PiecewiseValues) -> FloatArray:
         """Estimated minus exact relative value, shape (t_max + 1, S)."""
-        error = found.values - self.chain.relative_value(found.main)
-        return np.asarray(error[found.at(len(self.distributions))])
+        values = found.by_timestep(len(self.distributions))
+        return np.asarray(values - self.chain.relative_value(found.main))
 
 
-def best_linear(features: FloatArray, values: FloatArray, visits: FloatArray) -> FloatArray:
-    """Return the best fit f·w + o to values (S,), with states weighted by visits (S,)."""
+def best_linear(
+    features: FloatArray, values: FloatArray, distributions: FloatArray, anchors: IntArray
+) -> FloatArray:
+    """Return the best fits f·w + o (n, S) to values (S,), with states weighted by visits."""
     F = np.column_stack((features, np.ones(len(features))))
-    root = np.sqrt(visits)
-    w = np.linalg.lstsq(root[:, None] * F, root * values, rcond=None)[0]
-    return np.asarray(F @ w)
+    roots = np.sqrt(np.add.reduceat(distributions, anchors, axis=0))
+    fits = (np.linalg.lstsq(r[:, None] * F, r * values, rcond=None)[0] for r in roots)
+    return np.stack([F @ w for w in fits])
 
 
 def root_errors(values: FloatArray, chain: MarkovChain, distributions: FloatArray) -> FloatArray:
@@ -241,14 +259,11 @@ def best_values(chain: MarkovChain, features: FloatArray, distributions: FloatAr
 
     The second neighbourhood begins where the total rems is smallest, to within a few percent.
     """
-    visits, T = np.cumsum(distributions, axis=0), len(distributions)
-    best: FloatArray = np.empty(0)
-    least = np.inf
+    T, best, least = len(distributions), np.empty(0), np.inf
     for anchor in np.unique(np.geomspace(1, T, _ANCHORS_TRIED).astype(np.int64)):
-        early = best_linear(features, chain.bias, visits[anchor - 1])
-        after = np.maximum(visits[-1] - visits[anchor - 1], 0.0)
-        late = best_linear(features, chain.bias, after) if anchor < T else early
-        values = np.where((np.arange(T) < anchor)[:, None], early, late)
+        anchors = np.array([0, anchor] if anchor < T else [0])
+        found = best_linear(features, chain.bias, distributions, anchors)
+        values = PiecewiseValues(anchors, found, 0).by_timestep(T)
         total = float(root_errors(values, chain, distributions).sum())
         if total < least:
             best, least = values, total

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, TextIO
+from io import StringIO
+from typing import Any
 
 from tqdm import tqdm
 
@@ -11,20 +12,14 @@ from tqdm import tqdm
 LINE_INTERVAL = 10.0
 
 
-class _Lines:
-    """A stream that turns a bar's redrawn text into lines of its own."""
+class _Lines(StringIO):
+    """A stream that turns a bar's redrawn text into lines of stderr."""
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def write(self, text: str) -> None:
+    def write(self, text: str) -> int:
         """Write the text, without carriage returns, as a line."""
-        if line := text.strip():
-            self._stream.write(line + "\n")
-
-    def flush(self) -> None:
-        """Flush the stream."""
-        self._stream.flush()
+        if text.strip():
+            print(text.strip(), file=sys.stderr, flush=True)
+        return len(text)
 
 
 def progress_bar(total: int, unit: str, show: bool | None, *, scale: bool = False) -> tqdm[Any]:
@@ -33,20 +28,11 @@ def progress_bar(total: int, unit: str, show: bool | None, *, scale: bool = Fals
     True shows a bar on a terminal and lines elsewhere, None a bar on a terminal only, and False
     nothing. With ``scale``, large numbers are written with k, M or G.
     """
+    how: dict[str, Any] = {"disable": show is False}
     if sys.stderr is None or not sys.stderr.isatty():
-        if not show:
-            return tqdm(total=total, disable=True)
-        return tqdm(
-            total=total,
-            unit=unit,
-            unit_scale=scale,
-            file=_Lines(sys.stderr),
-            ascii=True,
-            ncols=79,
-            delay=LINE_INTERVAL,
-            mininterval=LINE_INTERVAL,
-            maxinterval=float("inf"),  # no second line by tqdm's monitor for want of news
-            bar_format="{percentage:3.0f}% {n_fmt} of {total_fmt} {unit}s, {elapsed} gone, "
-            "{remaining} left, {rate_fmt}",
-        )
-    return tqdm(total=total, unit=unit, unit_scale=scale, disable=show is False)
+        how = {"disable": not show, "file": _Lines(), "ascii": True, "ncols": 79}
+        how |= {"delay": LINE_INTERVAL, "mininterval": LINE_INTERVAL}
+        how["maxinterval"] = float("inf")  # no second line by tqdm's monitor for want of news
+        how["bar_format"] = "{percentage:3.0f}% {n_fmt} of {total_fmt} {unit}s, {elapsed} gone, "
+        how["bar_format"] += "{remaining} left, {rate_fmt}"
+    return tqdm(total=total, unit=unit, unit_scale=scale, **how)

@@ -20,7 +20,7 @@ from datetime import datetime, timezone
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any, TypedDict, TypeVar
+from typing import Any, TypeVar
 
 import lstd_agent
 import unichain_gym
@@ -28,7 +28,7 @@ from lstd_agent.errors import InvalidInputError
 from lstd_agent.progress import progress_bar
 from lstd_agent.trials.workers import WorkerError, open_executor, run_tasks
 
-__all__ = ["How", "Row", "RowStore", "WorkerError", "code_version", "open_executor", "provenance"]
+__all__ = ["Row", "RowStore", "WorkerError", "code_version", "open_executor", "provenance"]
 
 Row = dict[str, Any]
 Task = TypeVar("Task")
@@ -38,14 +38,6 @@ PACKAGES = ("numpy", "scipy", "gymnasium", "POT")
 
 # These modules show results and compute none.
 _SHOWING = re.compile(r"commands/|progress\.py|study/(claims|figures|pages|studies|tables)\.py")
-
-
-class How(TypedDict, total=False):
-    """How rows are computed: by how many processes, or by an executor; whether with progress."""
-
-    workers: int
-    executor: Executor | None
-    progress: bool | None
 
 
 @cache
@@ -126,20 +118,15 @@ class RowStore:
             row = json.loads(line)
             if row["settings"] != self.settings:
                 return
-            if row.get("code", self.code) != self.code:
+            if row["code"] != self.code:
                 self.n_outdated += 1  # such a row may have another key
-                return
-            key = self.key_of(row)
-            hash(key)
+            else:
+                self._rows[self.key_of(row)] = row
         except (ValueError, TypeError, KeyError) as error:
             raise InvalidInputError(
                 f"{self.path}, line {number} is no row of results ({error!r}): {line[:60]!r}. "
                 "Delete that line, and its row is computed again"
             ) from None
-        if "code" in row:
-            self._rows[key] = row
-        else:
-            self.n_outdated += 1
 
     def key_of(self, row: Mapping[str, Any]) -> tuple[Any, ...]:
         """Return the key of a row."""
@@ -147,10 +134,6 @@ class RowStore:
 
     def __contains__(self, key: tuple[Any, ...]) -> bool:
         return key in self._rows
-
-    def lacks(self, keys: Iterable[tuple[Any, ...]]) -> bool:
-        """Whether a row with any of these keys is missing."""
-        return any(key not in self for key in keys)
 
     @property
     def rows(self) -> list[Row]:
@@ -170,7 +153,7 @@ class RowStore:
         executor: Executor | None = None,
         progress: bool | None = None,
     ) -> None:
-        """Run the function on each task, and add the rows that it returns; see `How`."""
+        """Run the function on each task, in processes or by an executor, and add its new rows."""
         tasks = list(missing)  # before any row is added
         if self.n_outdated and tasks and progress is not False:
             print(
@@ -178,11 +161,13 @@ class RowStore:
                 "and what is missing is computed",
                 file=sys.stderr,
             )
-        results = run_tasks(function, tasks, workers=workers, executor=executor)
         with progress_bar(len(tasks), "task", progress) as bar:
-            for rows in results:
+
+            def keep(rows: Iterable[Row]) -> None:
                 self.add(row for row in rows if self.key_of(row) not in self)
                 bar.update()
+
+            run_tasks(function, tasks, keep, workers=workers, executor=executor)
 
     def add(self, rows: Iterable[Row]) -> None:
         """Append rows to the file at once."""

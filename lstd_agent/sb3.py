@@ -1,19 +1,19 @@
 """A callback for Stable-Baselines3: gain and start value of the policy that is being learned.
 
-Learners report mean episode rewards, which mix the start with the long run by the length of an
-episode. The callback evaluates the current policy every n steps and reports both apart: the gain,
-and the mean bias of the start (its total reward above the gain). It needs the extra ``sb3``;
-nothing else in this package imports it.
+Learners report mean episode rewards, which mix the start with the long run. The callback evaluates
+the current policy every n steps and reports both apart: the gain, and the mean bias of the start
+(its total reward above the gain). It needs the extra ``sb3``.
 """
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from lstd_agent.agent import SeminormLSTDAgent
-from lstd_agent.errors import MissingDependencyError, check_integer
+from lstd_agent.errors import FitWarning, MissingDependencyError, check_integer
 from lstd_agent.features.tables import Features
 from lstd_agent.trials.collect import AnyEnv
 from lstd_agent.trials.workers import EnvSource
@@ -107,16 +107,12 @@ class StartValueCallback(BaseCallback):
 
     def _on_training_start(self) -> None:
         self._next = self.num_timesteps
-        self._evaluate_if_due()
+        self._on_step()
 
     def _on_step(self) -> bool:
         """Evaluate if it is time; never ends the learning."""
-        self._evaluate_if_due()
-        return True
-
-    def _evaluate_if_due(self) -> None:
         if self.num_timesteps < self._next:
-            return
+            return True
         self._next = self.num_timesteps + self._every
         found = self.evaluate(self.model, self.num_timesteps)
         self.evaluations.append(found)
@@ -127,6 +123,7 @@ class StartValueCallback(BaseCallback):
                 f"{found.n_steps} steps: gain {found.gain:.4g} ± {found.gain_error:.2g}, start "
                 f"value {found.start_value:.4g} ± {found.start_value_error:.2g}"
             )
+        return True
 
     def evaluate(self, model: Any, n_steps: int = 0) -> PolicyEvaluation:
         """Evaluate a model as the callback does.
@@ -140,6 +137,10 @@ class StartValueCallback(BaseCallback):
         policy = partial(model.predict, deterministic=self._deterministic)
         agent = SeminormLSTDAgent(self._features, **self._options)
         agent.collect(self._env, policy, batched=True, **self._how)
-        agent.fit()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FitWarning)  # said below, with the step of learning
+            agent.fit()
+        if found := agent.diagnostics().warnings:
+            warnings.warn(f"after {n_steps} steps: {'; '.join(found)}", FitWarning, stacklevel=2)
         gain, start = (agent.gain_, agent.gain_error_), (agent.start_bias_, agent.start_bias_error_)
         return PolicyEvaluation(n_steps, *gain, *start, agent)

@@ -6,8 +6,8 @@ v_t(s), are compared with the exact bias b by the *total rems*
 
 .. math:: \sum_{t=0}^{t_{max}} \Big(\sum_s p^t(s) (v_t(s) - c - b(s))^2\Big)^{1/2}
 
-(eq. ``tot_rooterr``), and by its first term, the *rems at the start*. Values are determined up to a
-constant: c makes their mean under the stationary distribution, at t_max, 0, like the mean of b.
+(eq. ``tot_rooterr``), and by its first term, the *rems at the start*. The constant c makes the mean
+of the values under the stationary distribution, at t_max, 0, like the mean of b.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium.vector import VectorEnv, VectorWrapper
@@ -42,11 +43,11 @@ from lstd_agent.problems import (
     full_distributions,
     random_features,
     random_policy,
-    regimes,
     root_errors,
+    some_regimes,
 )
 from lstd_agent.results import Row, RowStore
-from unichain_gym import MarkovChain, TabularMDP, TabularVectorEnv
+from unichain_gym import TabularMDP, TabularVectorEnv
 
 __all__ = ["Budget", "BudgetError", "BudgetedEnv", "Scores", "ScoringError", "score", "trials"]
 
@@ -55,7 +56,8 @@ Method = Callable[..., Any]
 REFERENCE = "certainty_equivalence"
 """Scores are multiples of this method's errors, and of the projection limit."""
 
-KEY = ("method", "source", "env", "model", "rho", "seed")
+PROBLEM = ("env", "model", "rho", "seed")
+KEY = ("method", "source", *PROBLEM)
 
 MEASURES = {
     "total_to_limit": ("total rems / limit", "total_rems", "limit_total"),
@@ -113,7 +115,7 @@ class Budget:
 
 
 class BudgetedEnv(VectorWrapper):
-    """A vector environment of ``budget.num_envs`` copies that refuses more than a budget.
+    """A vector environment that refuses more than a budget.
 
     Every reset starts a trial in each copy. A round beyond the budget, or a step beyond timestep
     ``t_max``, raises `BudgetError`.
@@ -144,8 +146,7 @@ class BudgetedEnv(VectorWrapper):
                 f"the budget of {budget.n_trials} trials is spent: {budget.n_rounds} rounds of "
                 f"{budget.num_envs}; start no other"
             )
-        self.n_rounds += 1
-        self._t = 0
+        self.n_rounds, self._t = self.n_rounds + 1, 0
         return self.env.reset(seed=seed, options=options)
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
@@ -162,27 +163,21 @@ class BudgetedEnv(VectorWrapper):
 def trials(
     env: BudgetedEnv, policy: IntArray, budget: Budget, seed: int
 ) -> Iterator[tuple[IntArray, FloatArray]]:
-    """Run all trials of a budget, and yield them round by round.
-
-    Parameters
-    ----------
-    env, policy, budget, seed
-        As the method got them.
+    """Run all trials; ``env``, ``policy``, ``budget`` and ``seed`` are those of the method.
 
     Yields
     ------
     states : ndarray of int, shape (n, t_max + 2)
-        At timesteps 0 to t_max + 1.
     rewards : ndarray, shape (n, t_max + 1)
-        On leaving them.
+        On leaving the states at timesteps 0 to t_max.
 
     Raises
     ------
     InvalidInputError
         If steps have durations.
     """
+    n_left = budget.n_trials
     for k in range(budget.n_rounds):
-        n = min(budget.num_envs, budget.n_trials - k * budget.num_envs)
         states = np.empty((budget.t_max + 2, budget.num_envs), dtype=np.int64)
         rewards = np.empty((budget.t_max + 1, budget.num_envs))
         states[0], _ = env.reset(seed=seed if k == 0 else None)
@@ -190,7 +185,8 @@ def trials(
             states[t + 1], rewards[t], *_, info = env.step(policy[states[t]])
             if "duration" in info:
                 raise InvalidInputError(baselines.TIMED)
-        yield states[:, :n].T, rewards[:, :n].T
+        yield states[:, :n_left].T, rewards[:, :n_left].T
+        n_left -= budget.num_envs
 
 
 def _run(agent: SeminormLSTDAgent, env: Any, policy: Any, budget: Budget, seed: int) -> Any:
@@ -211,7 +207,7 @@ def _ours(make: Method, *problem: Any, features: FloatArray) -> tuple[FloatArray
         warnings.simplefilter("ignore", FitWarning)  # the score shows the error
         agent.fit()
     found = PiecewiseValues.of(agent, len(features))
-    return found.values[found.at(problem[2].t_max + 1)], agent.gain_
+    return found.by_timestep(problem[2].t_max + 1), agent.gain_
 
 
 def _linear(estimate: Method, *problem: Any, features: FloatArray) -> FloatArray:
@@ -261,9 +257,9 @@ class Scores:
         list of float
         """
         _, field, other = MEASURES[measure]
-        found = []
+        wanted, found = {"method": method, **of}, []
         for row in self.rows:
-            if row["method"] == method and all(row[name] == value for name, value in of.items()):
+            if wanted.items() <= row.items():
                 own: dict[Any, Any] = {**row, "": 1.0}
                 divisor = own.get(other, self._reference[_problem(row)][field])
                 if row[field] is not None and divisor:
@@ -297,7 +293,7 @@ class Scores:
 
 
 def _problem(row: Row) -> tuple[Any, ...]:
-    return (row["env"], row["model"], row["rho"], row["seed"])
+    return tuple(row[field] for field in PROBLEM)
 
 
 def markdown(
@@ -308,24 +304,15 @@ def markdown(
     return "\n".join("| " + " | ".join(map(str, cells)) + " |" for cells in (heads, rule, *rows))
 
 
-@dataclass(frozen=True)
-class ScoreTask:
-    """One method on one environment and seed; ``source`` and ``model`` are hashes."""
+class ScoreTask(NamedTuple):
+    """A method on a model with one seed, and the `KEY` of each regime's row."""
 
     method: Method
-    name: str
-    source: str
-    env: str
     mdp: TabularMDP
-    model: str
-    regimes: tuple[Regime, ...]
+    keys: dict[Regime, tuple[Any, ...]]
     seed: int
     n_trials: int
     t_max: int | None
-
-    def key(self, regime: Regime) -> tuple[Any, ...]:
-        """Return the key of a regime's row; see `KEY`."""
-        return (self.name, self.source, self.env, self.model, regime.rho, self.seed)
 
 
 def score(
@@ -353,16 +340,13 @@ def score(
         timestep, up to a constant; or a pair of values and the gain. Workers must be able to
         import it.
     environments : sequence of str, or mapping of names to TabularMDP
-        Mnemonics, or ids of environments with an exact model. Episodes of a table P, such as
-        FrozenLake's, start again.
+        Mnemonics, or ids of environments with an exact model. Episodes of a table P start again.
     rhos : sequence of float
         Features per state, among `lstd_agent.problems.RHOS`.
     seeds : int or sequence of int
         Number of seeds from 0, or the seeds: each draws a policy, features and samples.
-    n_trials : int
-        The budget of each problem.
-    t_max : int, optional
-        The last timestep of trials and errors; ten mixing times by default.
+    n_trials, t_max : int
+        The budget of each problem; trials and errors last ten mixing times by default.
     against : sequence of str
         `BUILT_IN` methods to score as well; certainty equivalence always is.
     out : path
@@ -378,136 +362,50 @@ def score(
     InvalidInputError
         If an argument does not fit.
     """
-    t_max = None if t_max is None else check_integer("t_max", t_max, 1)
-    settings = {"n_trials": check_integer("n_trials", n_trials, 1), "t_max": t_max}
-    if isinstance(against, str):
-        raise InvalidInputError(f"against must be a sequence; got {against!r}: write [{against!r}]")
+    for argument, names in (("against", against), ("environments", environments)):
+        if isinstance(names, str):
+            told = f"{argument} must be a sequence; got {names!r}: write [{names!r}]"
+            raise InvalidInputError(told)
     for name in against:
         if name not in BUILT_IN:
             raise InvalidInputError(f"against must be among {', '.join(BUILT_IN)}; got {name!r}")
+    t_max = None if t_max is None else check_integer("t_max", t_max, 1)
+    settings = {"n_trials": check_integer("n_trials", n_trials, 1), "t_max": t_max}
     ours = {name: m for name, m in BUILT_IN.items() if name in (REFERENCE, *against)}
-    methods = {**named(method), **ours}
+    methods = {**_named(method), **ours}
+    sources = {name: source_of(each) for name, each in methods.items()}
     numbers = range(check_integer("seeds", seeds, 1)) if isinstance(seeds, int) else seeds
-    wanted = [
-        ScoreTask(each, name, source_of(each), *problem, seed, n_trials, t_max)
-        for problem in _problems(environments, rhos)
-        for seed in numbers
-        for name, each in methods.items()
-    ]
+    wanted = []
+    for env in dict.fromkeys(environments):
+        mdp = environments[env] if isinstance(environments, Mapping) else model_of(env)
+        chosen = some_regimes(env, mdp, rhos)
+        arrays = (mdp.next_state, mdp.probability, mdp.reward, mdp.initial_distribution)
+        model = digest(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays))
+        for seed in numbers:
+            for name, each in methods.items():
+                keys = {r: (name, sources[name], env, model, r.rho, seed) for r in chosen}
+                wanted.append(ScoreTask(each, mdp, keys, seed, n_trials, t_max))
     store = RowStore(Path(out) / "score_rows.jsonl", settings, KEY)
-    tasks = [task for task in wanted if store.lacks(map(task.key, task.regimes))]
+    tasks = [task for task in wanted if not all(key in store for key in task.keys.values())]
     store.compute(score_rows, tasks, workers=workers, executor=executor, progress=progress)
-    asked = {task.key(regime) for task in wanted for regime in task.regimes}
+    asked = {key for task in wanted for key in task.keys.values()}
     return Scores(tuple(row for row in store.rows if store.key_of(row) in asked), tuple(methods))
 
 
-def score_rows(task: ScoreTask) -> list[Row]:
-    """Run a method in all regimes of a task, and compare its values with the exact bias."""
-    policy = random_policy(task.mdp, task.seed)
-    chain = task.mdp.induce(policy)
-    budget = Budget(task.n_trials, task.t_max or 10 * chain.mixing_time())
-    p = full_distributions(chain, budget.t_max)
-    takes_features = "features" in inspect.signature(task.method).parameters
-    rows: list[Row] = []
-    for regime in task.regimes:
-        features = random_features(chain.n_states, regime.n_features, task.seed)
-        if takes_features or not rows:
-            where = f"{task.name} on {task.env}, ρ = {regime.rho}, seed {task.seed}"
-            env = BudgetedEnv(TabularVectorEnv(task.mdp, budget.num_envs), budget)
-            call = partial(task.method, features=features) if takes_features else task.method
-            start = time.perf_counter()
-            try:
-                answer = call(env, policy.copy(), budget, task.seed)
-            except Exception as error:
-                raise ScoringError(f"{where}: {error!r}", traceback.format_exc()) from error
-            seconds = time.perf_counter() - start
-            values, gain = _checked(answer, chain, budget, where)
-            rems = root_errors(values, chain, p)
-        limit = root_errors(best_values(chain, features, p), chain, p)
-        rows.append(
-            {
-                **dict(zip(KEY, task.key(regime), strict=True)),
-                "total_rems": float(rems.sum()),
-                "start_rems": float(rems[0]),
-                "gain_error": None if gain is None else abs(gain - chain.gain),
-                "seconds": seconds,
-                "limit_total": float(limit.sum()),
-                "limit_start": float(limit[0]),
-            }
-        )
-    return rows
-
-
-def _checked(
-    answer: Any, chain: MarkovChain, budget: Budget, where: str
-) -> tuple[FloatArray, float | None]:
-    """Return a method's values and gain, or raise `ScoringError`."""
-    values, gain = answer if isinstance(answer, tuple) and len(answer) == 2 else (answer, None)
-    try:
-        values = np.asarray(values, dtype=np.float64)
-        gain = None if gain is None else float(gain)
-    except (TypeError, ValueError):
-        raise ScoringError(
-            f"{where}: it must return an array, or a pair of an array and the gain; "
-            f"got {type(answer).__name__}"
-        ) from None
-    S, T = chain.n_states, budget.t_max + 1
-    if values.shape not in ((S,), (T, S)):
-        raise ScoringError(
-            f"{where}: values must have the shape ({S},), or ({T}, {S}) with timesteps first; "
-            f"got {values.shape}"
-        )
-    for index in map(tuple, np.argwhere(~np.isfinite(values))[:1].tolist()):
-        raise ScoringError(
-            f"{where}: values must be finite; got {values[index]} at index {index}. Return a "
-            "guess, such as the mean of the others, where trials say nothing"
-        )
-    if gain is not None and not np.isfinite(gain):
-        raise ScoringError(f"{where}: the gain must be finite, or left out; got {gain}")
-    return values, gain
-
-
-NO_RHO = "no ρ gives it a feature; put states in front (unichain_gym.attach_streams)"
-
-
-def _problems(
-    environments: Sequence[str] | Mapping[str, TabularMDP], rhos: Sequence[float]
-) -> Iterator[tuple[str, TabularMDP, str, tuple[Regime, ...]]]:
-    """Yield the name, the MDP, the hash of its arrays, and the regimes of each environment."""
-    if isinstance(environments, str):
-        raise InvalidInputError(
-            f"environments must be a sequence; got {environments!r}: write [{environments!r}]"
-        )
-    for env in dict.fromkeys(environments):
-        mdp = environments[env] if isinstance(environments, Mapping) else model_of(env)
-        chosen = regimes(mdp.n_states, rhos)
-        if not chosen:
-            studied = ", ".join(str(regime.rho) for regime in regimes(mdp.n_states))
-            instead = f"take rhos among {studied}" if studied else NO_RHO
-            raise InvalidInputError(
-                f"{env} is not studied at ρ = {', '.join(map(str, rhos))}, features for each "
-                f"state, with {mdp.n_states} states: {instead}"
-            )
-        arrays = (mdp.next_state, mdp.probability, mdp.reward, mdp.initial_distribution)
-        model = digest(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays))
-        yield env, mdp, model, tuple(chosen)
-
-
-def named(method: Method | Mapping[str, Method]) -> dict[str, Method]:
+def _named(method: Method | Mapping[str, Method]) -> dict[str, Method]:
     """Return methods by name."""
     if not isinstance(method, Mapping):
         function = method.func if isinstance(method, partial) else method
         name = getattr(function, "__name__", type(function).__name__)
-        if name in ("partial", "<lambda>"):
+        if name == "<lambda>":
             raise InvalidInputError(f"{method!r} has no name: give {{'its name': method}}")
         method = {name: method}
     for name, function in method.items():
         if not callable(function):
             raise InvalidInputError(f"a method must be callable; got {function!r}")
         if name in BUILT_IN and function is not BUILT_IN[name]:
-            raise InvalidInputError(
-                f"there is a method {name!r} of ours: give {{'another name': method}}"
-            )
+            told = f"there is a method {name!r} of ours: give {{'another name': method}}"
+            raise InvalidInputError(told)
     return dict(method)
 
 
@@ -518,9 +416,8 @@ def source_of(method: Method) -> str:
     variables around a function that another function makes, do not enter the hash.
     """
     if isinstance(method, partial):
-        bound = (*method.args, *(value for _, value in sorted(method.keywords.items())))
-        parts = (source_of(value) if callable(value) else repr(value) for value in bound)
-        return digest(" ".join((source_of(method.func), *method.keywords, *parts)).encode())
+        parts = (method.func, *method.args, *method.keywords, *method.keywords.values())
+        return digest(" ".join(source_of(x) if callable(x) else repr(x) for x in parts).encode())
     defined = method if hasattr(method, "__qualname__") else type(method)
     try:
         return digest(Path(str(inspect.getsourcefile(defined))).read_bytes())
@@ -532,3 +429,56 @@ def source_of(method: Method) -> str:
 def digest(content: bytes) -> str:
     """Return a short hash of a text, the same for any line endings."""
     return hashlib.sha256(content.replace(b"\r\n", b"\n")).hexdigest()[:12]
+
+
+def score_rows(task: ScoreTask) -> list[Row]:
+    """Run a method in all regimes of a task, and compare its values with the exact bias."""
+    chain = task.mdp.induce(random_policy(task.mdp, task.seed))
+    budget = Budget(task.n_trials, task.t_max or 10 * chain.mixing_time())
+    p = full_distributions(chain, budget.t_max)
+    takes_features = "features" in inspect.signature(task.method).parameters
+    rows: list[Row] = []
+    for regime, key in task.keys.items():
+        features = random_features(chain.n_states, regime.n_features, task.seed)
+        if takes_features or not rows:
+            where = f"{key[0]} on {key[2]}, ρ = {regime.rho}, seed {task.seed}"
+            env = BudgetedEnv(TabularVectorEnv(task.mdp, budget.num_envs), budget)
+            call = partial(task.method, features=features) if takes_features else task.method
+            start = time.perf_counter()
+            try:
+                answer = call(env, random_policy(task.mdp, task.seed), budget, task.seed)
+            except Exception as error:
+                raise ScoringError(f"{where}: {error!r}", traceback.format_exc()) from error
+            seconds = time.perf_counter() - start
+            values, gain = _checked(answer, (budget.t_max + 1, chain.n_states), where)
+            rems = root_errors(values, chain, p)
+        limit = root_errors(best_values(chain, features, p), chain, p)
+        row = {**dict(zip(KEY, key, strict=True)), "total_rems": float(rems.sum())}
+        row |= {"start_rems": float(rems[0]), "seconds": seconds}
+        row |= {"gain_error": None if gain is None else abs(gain - chain.gain)}
+        rows.append(row | {"limit_total": float(limit.sum()), "limit_start": float(limit[0])})
+    return rows
+
+
+def _checked(answer: Any, shape: tuple[int, int], where: str) -> tuple[FloatArray, float | None]:
+    """Return a method's values and gain, or raise `ScoringError`."""
+    values, gain = answer if isinstance(answer, tuple) and len(answer) == 2 else (answer, None)
+    wrong = (
+        f"it must return an array, or a pair of an array and the gain; got {type(answer).__name__}"
+    )
+    with suppress(TypeError, ValueError):
+        values, gain = np.asarray(values, np.float64), None if gain is None else float(gain)
+        unknown = [tuple(place) for place in np.argwhere(~np.isfinite(values)).tolist()]
+        if values.shape not in (shape[1:], shape):
+            wrong = f"values must have the shape {shape[1:]}, or {shape} with timesteps first; got "
+            wrong += f"{values.shape}"
+        elif unknown:
+            wrong = (
+                f"values must be finite; got {values[unknown[0]]} at index {unknown[0]}. Return "
+            )
+            wrong += "a guess, such as the mean of the others, where trials say nothing"
+        elif gain is not None and not np.isfinite(gain):
+            wrong = f"the gain must be finite, or left out; got {gain}"
+        else:
+            return values, gain
+    raise ScoringError(f"{where}: {wrong}")

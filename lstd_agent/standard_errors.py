@@ -10,9 +10,8 @@ is the batch's own mean if v is a mean. It has variance σ²/n_b if v has σ²/N
 .. math:: \widehat{se}^2 = \frac{1}{(B - 1) N} \sum_b n_b (v_b - \bar v)^2,
           \quad \bar v = \sum_b \frac{n_b}{N} v_b .
 
-Trials are independent; transitions are not. Offsets and an estimated gain are part of v, so that
-the error of a value includes theirs. An error of few batches is itself uncertain: intervals take
-Student's t with B - 1 degrees of freedom.
+Offsets and an estimated gain are part of v, so that the error of a value includes theirs. Intervals
+take Student's t with B - 1 degrees of freedom.
 
 Source: Busing, Meijer & van der Leeden (1999), the delete-m_j jackknife.
 """
@@ -30,7 +29,7 @@ from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
 from lstd_agent.errors import NotFittedError
 from lstd_agent.fit_options import FitOptions, Fitted
 from lstd_agent.rows.factors import Segments, total
-from lstd_agent.system.approximators import System, in_features
+from lstd_agent.system.approximators import System, values_in_features
 from lstd_agent.system.gain import Gain
 from lstd_agent.system.linked import Solved
 from lstd_agent.system.model import pooled_model
@@ -60,23 +59,19 @@ def start_bias(
 ) -> float:
     """Return the mean value of the start minus the mean value of the long run.
 
-    The long run is the mean over the rows that determine the gain or, for a given gain, over the
-    tail, weighted by samples.
+    The long run is that of the rows of the gain or, for a given gain, the tail.
     """
+    edges, n_timesteps = segments.edges, int(segments.edges[-1])
 
     def mean(start: int, stop: int) -> float:
-        i, j = np.searchsorted(segments.edges, (start, stop))
-        value, n = 0.0, 0.0
-        for t, run in zip(segments.edges[i:j].tolist(), segments.factors[i:j], strict=True):
-            k = int(np.searchsorted(anchors, t, side="right")) - 1
-            for factor in run:
-                value += float(factor.sums[: factor.p] @ solved[k].columns[:, 0])
-                n += factor.n
-        return value / max(n, 1.0)
+        i, j = np.searchsorted(edges, (start, stop))
+        windows = np.searchsorted(anchors, edges[i:j], side="right") - 1
+        runs, w = map(total, segments.factors[i:j]), (solved[k].columns[:, 0] for k in windows)
+        sums = [(x.sums[: x.p] @ each, x.n) for x, each in zip(runs, w, strict=True)]
+        return float(sum(x for x, _ in sums) / max(sum(n for _, n in sums), 1.0))
 
     if gain.settled is not None:
         return mean(0, 1) - float(gain.settled @ solved[-1].columns[:, 0])
-    n_timesteps = int(segments.edges[-1])
     return mean(0, 1) - mean(n_timesteps // 2, n_timesteps)
 
 
@@ -98,7 +93,7 @@ class Jackknife:
                 "n_batches > 1, collect several trials, or add counts in several portions (20 are "
                 "good), then fit"
             )
-        return self.fitted.subsets.those("others")
+        return replace(self.fitted.subsets, kind="others")
 
     @cached_property
     def n_trials(self) -> IntArray:
@@ -108,10 +103,10 @@ class Jackknife:
     @cached_property
     def _gains(self) -> list[Gain]:
         """The gain without each batch, by the rows that gave the gain of all trials."""
-        gain, subsets = self.fitted.gain, self.subsets
+        gain = self.fitted.gain
         if self.options.gain is not None:
             return [gain] * self.n_batches
-        return subsets.gains("mean" if gain.rows == "given" else gain.rows)
+        return self.subsets.gains("mean" if gain.rows == "given" else gain.rows)
 
     @cached_property
     def gains(self) -> list[float]:
@@ -121,25 +116,21 @@ class Jackknife:
     @cached_property
     def solved(self) -> list[list[Solved]]:
         """The windows without each batch."""
-        fitted, subsets = self.fitted, self.subsets
+        fitted, system, subsets = self.fitted, self.fitted.system, self.subsets
         if self.options.calibration == "references":
-            how = fitted.system.windows, fitted.system.references, fitted.system.occupancy
-            return [
-                self.options.solve_windows(self.source, segments, *how, gain)
-                for segments, gain in zip(subsets.segments, self.gains, strict=True)
-            ]
-        anchors, backup = fitted.system.anchors, fitted.choice.backup
-        return subsets.solve(anchors, self.gains, backup, directions=False, whole=fitted.solved)
+            how = system.windows, system.references, system.occupancy
+            each = zip(subsets.segments, self.gains, strict=True)
+            return [self.options.solve_windows(self.source, x, *how, gain) for x, gain in each]
+        return subsets.solve(system.anchors, self.gains, fitted.choice.backup, fitted.solved)
 
     @cached_property
     def systems(self) -> list[System]:
         """The system without each batch."""
-        found = []
-        for solved, gain in zip(self.solved, self.gains, strict=True):
-            columns = np.stack([in_features(self.source, each.columns)[:, 0] for each in solved])
-            numbers: dict[str, Any] = {"weights": columns[:, :-1], "offsets": columns[:, -1]}
-            found.append(replace(self.fitted.system, **numbers, gain=gain))
-        return found
+        columns = [values_in_features(self.source, solved) for solved in self.solved]
+        return [
+            replace(self.fitted.system, weights=x[:, :-1], offsets=x[:, -1], gain=gain)
+            for x, gain in zip(columns, self.gains, strict=True)
+        ]
 
     def errors(self, estimate: Callable[[System], FloatArray]) -> FloatArray:
         """Return standard errors (m,) of an estimate from a system."""
@@ -160,10 +151,9 @@ class Jackknife:
     @property
     def start_bias_error(self) -> float:
         """Standard error of the start's mean bias."""
-        anchors, segments = self.fitted.system.anchors, self.subsets.segments
-        each = zip(self.solved, segments, self._gains, strict=True)
-        without = [start_bias(solved, anchors, part, gain) for solved, part, gain in each]
-        return self._error(self.start_bias, without)
+        anchors = self.fitted.system.anchors
+        each = zip(self.solved, self.subsets.segments, self._gains, strict=True)
+        return self._error(self.start_bias, [start_bias(x, anchors, s, g) for x, s, g in each])
 
     @property
     def start_value_error(self) -> float:
@@ -181,13 +171,13 @@ class Jackknife:
     def seen_without_each(self, states: States, neighborhood: IntArray) -> BoolArray:
         """Whether states (m,) were seen in more than one batch."""
         system, subsets, source = self.fitted.system, self.subsets, self.source
-        seen = np.ones(len(states), dtype=bool)
+        seen, windows = np.ones(len(states), dtype=bool), system.windows
         for segments in subsets.segments:
-            if not all(total(segments.between(a, b)).n for a, b in system.windows.tolist()):
+            if not all(total(segments.between(a, b)).n for a, b in windows.tolist()):
                 return ~seen  # without this batch a window has no samples
         evidence: Any = self.solved if source.is_sparse else subsets.segments
         for by, group in zip(evidence, subsets.groups, strict=True):
-            samples = source.samples_of(system.windows, by, group)(states)
+            samples = source.samples_of(windows, by, group)(states)
             seen &= samples[neighborhood, np.arange(len(states))] > 0.0
         if self.fitted.choice.backup == "model":
             main = source.main_state(int(system.anchors[-1]))

@@ -7,14 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from lstd_agent.fit import Fit
-from lstd_agent.fit_checks import diagnose_fit
 from lstd_agent.system.distances import falls_back
 
 _COLUMNS = ("anchor", "stop", "window", "reference", "occupancy", "samples", "rank", "condition")
 
 
-def describe(fit: Fit, kept: str) -> str:
-    """Return a table of the neighbourhoods under a few lines; ``kept`` says how trials are kept."""
+def describe(fit: Fit, checks: str, kept: str) -> str:
+    """Return a table of the neighbourhoods, under the checks of a fit and how trials are kept."""
     system = fit.system
     d = system.weights.shape[1]
     rows = [
@@ -43,7 +42,7 @@ def describe(fit: Fit, kept: str) -> str:
             f"gain        {system.gain:.6g} ({given})",
             f"value 0 at  {zero}",
             *(["distance    total variation, since no trials are stored"] if replaced else []),
-            str(diagnose_fit(fit)),
+            checks,
             "",
             aligned((_COLUMNS, *rows)),
         ]

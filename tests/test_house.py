@@ -116,7 +116,7 @@ def graph_of(package: str, without: str | None = None) -> dict[str, list[str]]:
 # to them, and the collector what a user hands in.
 KINDS = {"CountedEncoding", "VectorEncoding", "TransitionCounts", "KeptTrials"}
 MADE_BY_KIND = {
-    *("rows.kept", "trials.batches", "trials.counts", "trials.kept", "trials.store"),
+    *("rows.kept", "trials.counted", "trials.counts", "trials.kept", "trials.store"),
 }
 
 

@@ -33,16 +33,14 @@ def better_actions(
     given by ``error`` for rows (m,) and actions (m,). If the policy has no action, it is the action
     with the largest known value.
     """
-    row, known = np.arange(len(q)), actions != UNKNOWN
-    has_value = ~np.isnan(q)
-    advantage = q - q[row, np.maximum(actions, 0)][:, None]
+    known, enough = actions != UNKNOWN, np.zeros(q.shape, dtype=bool)
+    advantage = q - q[np.arange(len(q)), np.maximum(actions, 0)][:, None]
     here, other = np.nonzero(known[:, None] & (advantage > rounding))
-    enough = np.zeros(q.shape, dtype=bool)
     enough[here, other] = advantage[here, other] > n_errors * error(here, other) + rounding
     better, improves = actions.copy(), enough.any(axis=1)
     better[improves] = np.argmax(np.where(enough, advantage, -np.inf)[improves], axis=1)
-    new = ~known & has_value.any(axis=1)
-    better[new] = np.argmax(np.where(has_value, q, -np.inf)[new], axis=1)
+    new = ~known & ~np.isnan(q).all(axis=1)
+    better[new] = np.nanargmax(q[new], axis=1)
     return better
 
 
@@ -82,62 +80,44 @@ class Undecided:
         return f"{self.observation}: action {self.action} instead of {self.instead_of}, {worth}"
 
 
-class Advantages:
-    """Advantages over the actions (n,) that a policy takes in visited states.
+def judge(
+    states: States,
+    taken: IntArray,
+    q: FloatArray,
+    errors: Any,
+    tried: Any,
+    named: Callable[[Any, int, int, float, float], Undecided],
+    rounding: float = 0.0,
+) -> tuple[list[Undecided], list[str]]:
+    """Return the undecided actions, and how sure a policy's actions (n,) are, as lines of text.
 
-    Made of action values (n, A), NaN if not known, the standard errors of the differences, and the
-    tried actions. Differences and errors up to ``rounding`` count as 0.
+    Of visited states: action values (n, A), NaN if not known, the standard errors of their
+    differences, and the tried actions. Differences and errors up to ``rounding`` count as 0.
     """
-
-    def __init__(
-        self,
-        states: States,
-        taken: IntArray,
-        q: FloatArray,
-        errors: Any,
-        tried: Any,
-        rounding: float,
-    ) -> None:
-        self._states, self._taken, self._n_untried = states, taken, np.count_nonzero(~tried)
-        difference = q - q[np.arange(len(q)), taken][:, None]
-        difference[np.abs(difference) <= rounding] = 0.0
-        errors = np.where(np.isnan(difference), np.inf, errors)
-        errors[errors <= rounding] = 0.0
-        self._differences, self._errors = difference, errors
-        is_exact, others = errors == 0.0, np.arange(q.shape[1]) != taken[:, None]
-        worse_by = -difference / np.where(is_exact, 1.0, errors)
-        worse_by[is_exact] = np.where(difference <= 0.0, np.inf, -np.inf)[is_exact]
-        worse_by = np.nan_to_num(worse_by, nan=0.0, posinf=np.inf)
-        self._open = others & ((worse_by < _TOLD) | ~tried)
-        self._told_by = np.where(others & tried, worse_by, np.inf).min(axis=1, initial=np.inf)
-
-    def undecided(self, decode: Callable[[Any], Any], first_action: int) -> list[Undecided]:
-        """Return the undecided pairs."""
-        return [
-            Undecided(
-                decode(self._states[i]),
-                first_action + a,
-                first_action + int(self._taken[i]),
-                float(self._differences[i, a]),
-                float(self._errors[i, a]),
-            )
-            for i, a in np.argwhere(self._open).tolist()
-        ]
-
-    def account(self, undecided: list[Undecided]) -> list[str]:
-        """Return how sure the policy's actions are, as lines of text."""
-        told = self._told_by[self._told_by >= _TOLD]
-        lines = [f"best actions decided in {len(told)} of {len(self._taken)} states that were met"]
-        finite = told[np.isfinite(told)]
-        if len(finite):
-            lines[0] += f", by {finite.min():.1f} standard errors or more (half of them by "
-            lines[0] += f"{np.median(finite):.1f})"
-        pairs = [each for each in undecided if np.isfinite(each.standard_error)]
-        if pairs:
-            lines.append(f"undecided pairs, by {_TOLD:g} standard errors: {len(pairs)}")
-            pairs.sort(key=lambda each: -each.difference / each.standard_error)
-            lines += [f"  {each}" for each in pairs[:_SHOWN]]
-            lines += ["  ..."] if len(pairs) > _SHOWN else []
-        if self._n_untried:
-            lines.append(f"pairs that were never tried, or do not exist: {self._n_untried}")
-        return lines
+    difference = q - q[np.arange(len(q)), taken][:, None]
+    difference[np.abs(difference) <= rounding] = 0.0
+    errors = np.where(np.isnan(difference), np.inf, errors)
+    errors[errors <= rounding] = 0.0
+    is_exact, others = errors == 0.0, np.arange(q.shape[1]) != taken[:, None]
+    worse_by = -difference / np.where(is_exact, 1.0, errors)
+    worse_by[is_exact] = np.where(difference <= 0.0, np.inf, -np.inf)[is_exact]
+    worse_by[np.isnan(worse_by)] = 0.0
+    undecided = [
+        named(states[i], a, int(taken[i]), float(difference[i, a]), float(errors[i, a]))
+        for i, a in np.argwhere(others & ((worse_by < _TOLD) | ~tried)).tolist()
+    ]
+    told_by = np.where(others & tried, worse_by, np.inf).min(axis=1, initial=np.inf)
+    told = told_by[told_by >= _TOLD]
+    lines = [f"best actions decided in {len(told)} of {len(taken)} states that were met"]
+    if len(finite := told[np.isfinite(told)]):
+        half = f"(half of them by {np.median(finite):.1f})"
+        lines[0] += f", by {finite.min():.1f} standard errors or more {half}"
+    pairs = [each for each in undecided if np.isfinite(each.standard_error)]
+    if pairs:
+        lines.append(f"undecided pairs, by {_TOLD:g} standard errors: {len(pairs)}")
+        pairs.sort(key=lambda each: -each.difference / each.standard_error)
+        lines += [f"  {each}" for each in pairs[:_SHOWN]]
+        lines += ["  ..."] if len(pairs) > _SHOWN else []
+    if n_untried := np.count_nonzero(~tried):
+        lines.append(f"pairs that were never tried, or do not exist: {n_untried}")
+    return undecided, lines

@@ -25,13 +25,13 @@ from scipy import sparse
 from lstd_agent.actions.advantages import UNKNOWN, better_actions
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.rows.classes import closed_classes
+from lstd_agent.rows.counts import closed_classes
 from lstd_agent.system.sparse_solvers import SumsUntil
 from lstd_agent.trials.counts import ActionCounts
 from lstd_agent.trials.kept import NO_TIME
 
-OPEN = 0.05
-"""Values with a larger open share are not determined."""
+# Values with a larger open share are not determined.
+_OPEN = 0.05
 
 # A class with fewer transitions may not be closed.
 _ENOUGH = 100
@@ -57,7 +57,7 @@ def one_step_ahead(
     told, known = P @ (share > 0.0).astype(np.float64), (P @ share).reshape(n.shape)
     mean = (P @ v / np.where(told > 0.0, told, 1.0)).reshape(n.shape)
     q = counts.mean_rewards - gain * counts.mean_durations + mean
-    return np.where((n > 0) & (known >= 1.0 - OPEN), q, np.nan)
+    return np.where((n > 0) & (known >= 1.0 - _OPEN), q, np.nan)
 
 
 class PolicyChain:
@@ -94,10 +94,9 @@ class PolicyChain:
 
             steps = dijkstra(self.matrix, indices=starts, unweighted=True, min_only=True)
             classes = [found for found in classes if np.isfinite(steps[found]).any()] or classes
-        if not classes:
-            return int(np.argmax(visits))
-        # The most visited state of each class.
+        # The most visited state of each class, or of all.
         mains = [int(found[np.argmax(visits[found])]) for found in classes]
+        mains = mains or [int(np.argmax(visits))]
         return max(mains, key=lambda main: ActionValues(self, main).gain) if mains[1:] else mains[0]
 
 
@@ -143,7 +142,7 @@ class ActionValues:
     @cached_property
     def values(self) -> FloatArray:
         """State values (S,), NaN where they are not determined."""
-        found = np.where(self._open_share > OPEN, np.nan, self._v)
+        found = np.where(self._open_share > _OPEN, np.nan, self._v)
         found[self._main] = 0.0
         return found
 
@@ -176,11 +175,10 @@ class ActionValues:
             return np.hypot(errors[state, action], errors[state, taken[state]])
 
         better = better_actions(self.action_values, actions, n_errors, error, self.rounding)
-        P, seen = self._chain.P, self._chain.n_samples > 0
-        share = np.where(seen, (P @ (1.0 - self._open_share)).reshape(seen.shape), 0.0)
-        stuck = (actions != UNKNOWN) & np.isnan(self.values)
-        stuck &= seen[every, taken]
-        leads = stuck & (share.max(axis=1) > share[every, taken] + _ROUNDING)
+        seen = self._chain.n_samples > 0
+        share = np.where(seen, (self._chain.P @ (1.0 - self._open_share)).reshape(seen.shape), 0.0)
+        leads = (actions != UNKNOWN) & np.isnan(self.values) & seen[every, taken]
+        leads &= share.max(axis=1) > share[every, taken] + _ROUNDING
         better[leads] = np.argmax(share[leads], axis=1)
         return better
 

@@ -27,7 +27,6 @@ from lstd_agent.actions.pair_equations import (
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
 from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.fit import Fit
-from lstd_agent.rows.christoffel import MIN_SAMPLES
 from lstd_agent.rows.factors import Factor, without_each
 from lstd_agent.standard_errors import batch_standard_errors
 from lstd_agent.trials.counts import ActionCounts
@@ -62,23 +61,21 @@ class ActionEvidence:
         """See `SeminormLSTDAgent.action_values`."""
         states, shape = self.trials.encoding.encode_any(observations)
         if t is None and not self._needs_fit:
-            q: FloatArray = self._values(states, self._gain)
-            return q.reshape(*shape, q.shape[1])
-        k: Any = None if t is None else self._neighborhood_after(t, shape)
-        q = np.empty(0)
-        for each in [None] if k is None else np.unique(k).tolist():
+            q: Any = self._values(states, self._gain)
+            return np.reshape(q, (*shape, q.shape[1]))
+        k, q = np.array([-1]) if t is None else self._neighborhood_after(t, shape), np.nan
+        for each in np.unique(k).tolist():
             value = partial(self._successor_value, each)
             found = self._ahead(states, value, self._fitted.system.gain)
-            q = np.where((k == each)[..., None], found, q) if q.size else found
-        return q.reshape(*shape, q.shape[1])
+            q = np.where((k == each)[:, None], found, q)
+        return np.reshape(q, (*shape, q.shape[1]))
 
     def standard_errors(self, observations: Any) -> FloatArray:
         """See `SeminormLSTDAgent.action_standard_errors`."""
         states, shape = self.trials.encoding.encode_any(observations)
         if self.n_batches < 2:
             raise NotFittedError(
-                "standard errors compare batches of trials, and there is one: collect several "
-                "trials, with n_batches > 1"
+                "standard errors compare batches, and there is one: collect several, n_batches > 1"
             )
         sizes = self.source.sizes(self.source.groups(self.n_batches))
         gains: dict[int, float] = {}
@@ -103,8 +100,8 @@ class ActionEvidence:
     def coverage(self, observations: Any) -> FloatArray:
         """See `SeminormLSTDAgent.action_coverage`."""
         states, shape = self.trials.encoding.encode_any(observations)
-        n: FloatArray = self._n_samples(states)
-        return n.reshape(*shape, n.shape[1])
+        n = self._n_samples(states)
+        return np.reshape(n, (*shape, n.shape[1]))
 
     @property
     def _fitted(self) -> Fit:
@@ -124,22 +121,20 @@ class ActionEvidence:
         time = plain_array(t, "t")
         if time.shape not in ((), shape):
             raise InvalidInputError(
-                f"t is one timestep, or one for each of the observations {shape}; got shape "
-                f"{time.shape}"
+                f"t is one timestep, or one for each observation, {shape}; got shape {time.shape}"
             )
         if self.policy is not None:
             raise InvalidInputError(
-                "with t=, successors have the values of predict, which are values of the policy "
-                "of the trials: leave t= or policy= out"
+                "with t=, successors have the values of the trials' policy: leave t= or policy= out"
             )
         system = self._fitted.system
         system.neighborhood_at(time)  # raises unless these are timesteps
         return system.neighborhood_at(time.ravel() + 1)
 
-    def _successor_value(self, k: int | None, states: States) -> tuple[FloatArray, BoolArray]:
-        """Return values by neighbourhood k, or the most sampled, and which are determined."""
+    def _successor_value(self, k: int, states: States) -> tuple[FloatArray, BoolArray]:
+        """Return values by neighbourhood k, or the most sampled (-1), and which are determined."""
         fit, n = self._fitted, len(states)
-        neighborhood = fit.most_sampled(states) if k is None else np.full(n, k)
+        neighborhood = fit.most_sampled(states) if k < 0 else np.full(n, k)
         values = fit.system.values(fit.encoding.rows(states), neighborhood)
         known = fit.states_determined(states, neighborhood) if fit.source.are_places else True
         return np.where(ended(states), 0.0, values), np.broadcast_to(known, n)
@@ -160,8 +155,7 @@ class CountedEvidence(ActionEvidence):
     def __post_init__(self) -> None:
         if self.pair_features is not None:
             raise InvalidInputError(
-                "pair_features are of vectors, and counted observations have action values of "
-                "their own: leave them out"
+                "counted observations have action values of their own: leave pair_features out"
             )
 
     @cached_property
@@ -169,8 +163,7 @@ class CountedEvidence(ActionEvidence):
         """Action counts as recorded, or as a deterministic policy implies."""
         trials, encoding = self.trials, self.trials.encoding
         taken, policy, S = trials.batches.taken, trials.policy, encoding.n_states
-        known = [each for each in taken if each is not None]
-        if known:
+        if known := [each for each in taken if each is not None]:
             none = ActionCounts.none(S, known[0].n_actions)
             return [none if each is None else each for each in taken]
         if callable(policy) or np.ndim(policy) != 1 or trials.actions is None:
@@ -203,24 +196,21 @@ class CountedEvidence(ActionEvidence):
         elif callable(policy) or np.ndim(policy) == 0:
             if isinstance(encoding.space, spaces.Dict | spaces.Tuple):
                 raise InvalidInputError(
-                    "action values of another policy need observations in one array; got "
-                    f"{encoding.space}"
+                    f"values of another policy need observations in one array; got {encoding.space}"
                 )
             shape = encoding.n, *(encoding.space.shape or ())
             observed = encoding.observed(np.arange(encoding.n)).reshape(shape)
             policy = self._chosen(observed, actions) + first
             if not np.array_equal(policy, self._chosen(observed, actions) + first):
                 raise InvalidInputError(
-                    "the policy answers differently from one call to the next: give its "
-                    "probabilities (S, A)"
+                    "the policy's answers differ between calls: give its probabilities (S, A)"
                 )
         else:
             make_actor(policy, encoding.space, spaces.Discrete(n_actions, start=first), None)
         table = np.asarray(policy)
         if table.ndim == 1:
             table = np.eye(n_actions)[table - first]
-        over = np.zeros((encoding.n_states - encoding.n, n_actions))
-        return np.concatenate((table.astype(np.float64), over))
+        return np.pad(table.astype(np.float64), ((0, encoding.n_states - encoding.n), (0, 0)))
 
     @property
     def _needs_fit(self) -> bool:
@@ -232,15 +222,16 @@ class CountedEvidence(ActionEvidence):
         """The state with value 0, from the fit or from all counts."""
         if self.fit is not None and self.policy is None:
             return self.fit.system.references.main
+        return self._chain(self._counts).main_state()
+
+    def _chain(self, counts: ActionCounts) -> PolicyChain:
         assert self._probabilities is not None
-        return PolicyChain(self._counts, self._probabilities).main_state()
+        return PolicyChain(counts, self._probabilities)
 
     def _found(self, counts: ActionCounts, gain: float | None) -> ActionValues:
-        assert self._probabilities is not None
-        chain, encoding = PolicyChain(counts, self._probabilities), self.trials.encoding
-        if encoding.ends:
-            return ActionValues(chain, encoding.terminal, 0.0)
-        return ActionValues(chain, self._main, gain)
+        encoding = self.trials.encoding
+        main, gain = (encoding.terminal, 0.0) if encoding.ends else (self._main, gain)
+        return ActionValues(self._chain(counts), main, gain)
 
     def _solved(self, part: ActionCounts, states: IntArray, gain: float | None) -> FloatArray:
         found = self._found(part, gain)
@@ -254,8 +245,8 @@ class CountedEvidence(ActionEvidence):
         """Return r - g τ + E v(s'), shape (n, A), with given values of successors."""
         counts, encoding = self._counts, self.trials.encoding
         v, told = value(np.arange(encoding.n))
-        end = np.zeros(encoding.n_states - encoding.n)  # the terminal state has the value 0
-        v, known = np.append(np.where(told, v, 0.0), end), np.append(1.0 * told, end + 1.0)
+        over = 0, encoding.n_states - encoding.n  # the terminal state has the value 0
+        v, known = np.pad(np.where(told, v, 0.0), over), np.pad(1.0 * told, over, constant_values=1)
         return one_step_ahead(counts, counts.transition_matrix, v, known, gain)[states]
 
     def _parts(self) -> dict[int, ActionCounts]:
@@ -304,7 +295,7 @@ class VectorEvidence(ActionEvidence):
 
     def _part(self, trials: KeptTrials) -> _Part:
         rows = pair_rows(trials, self._pairs, self._following(trials))
-        return _Part(factor_of_pairs(rows, self._pairs.D(trials)), self._late(trials))
+        return _Part(factor_of_pairs(rows), self._late(trials))
 
     def _parts(self) -> dict[int, _Part]:
         """Return the factor and sums of each batch."""
@@ -321,20 +312,18 @@ class VectorEvidence(ActionEvidence):
             return np.asarray(asked @ weights - mean)
         if part.late[-1] == 0.0:
             raise NotFittedError(
-                "no trial has actions of the second half of all timesteps, which show the long "
-                "run: lower t_max"
+                "no trial has actions of the second half of timesteps, the long run: lower t_max"
             )
         return np.asarray((asked - part.late[:-1] / part.late[-1]) @ equations.weights(gain))
 
     def _values(self, states: States, gain: float | None) -> FloatArray:
-        q, n = self._solved(self._whole, states, gain), PairEquations(self._whole.factor)
-        return np.where(n.n_samples(self._pairs(states)) >= MIN_SAMPLES, q, np.nan)
+        equations = PairEquations(self._whole.factor)
+        return equations.where_seen(self._pairs(states), self._solved(self._whole, states, gain))
 
     def _ahead(self, states: States, value: SuccessorValues, gain: float) -> FloatArray:
         """Return r - g τ + E v(s'), shape (n, A), with given values of successors."""
         equations, asked = self._valued(lambda following: value(following)[0]), self._pairs(states)
-        q = asked @ equations.weights(gain)
-        return np.where(equations.n_samples(asked) >= MIN_SAMPLES, q, np.nan)
+        return equations.where_seen(asked, asked @ equations.weights(gain))
 
     def _least_errors(self, states: States) -> Any:
         return 0.0
@@ -346,7 +335,7 @@ class VectorEvidence(ActionEvidence):
         """Return the equations of all transitions, with given values of successors."""
         trials = self.source.trials
         rows = pair_rows(trials, self._pairs, value=value)
-        return PairEquations(factor_of_pairs(rows, self._pairs.D(trials)))
+        return PairEquations(factor_of_pairs(rows))
 
     def _following(self, trials: KeptTrials) -> IntArray | None:
         """Return another policy's actions, from 0, in all states that follow, (m, t_max + 1)."""
@@ -354,9 +343,7 @@ class VectorEvidence(ActionEvidence):
             return None
         space = self.trials.encoding.space
         if not isinstance(space, spaces.Box):
-            raise InvalidInputError(
-                f"action values of another policy need Box observations; got {space}"
-            )
+            raise InvalidInputError(f"values of another policy need Box observations; got {space}")
         m, T = trials.rewards.shape
         following = trials.observations[:, 1:].reshape(m * T, -1)
         if following.dtype.kind == "f":
@@ -367,11 +354,10 @@ class VectorEvidence(ActionEvidence):
     def _late(self, trials: KeptTrials) -> FloatArray:
         """Return sums of (f, 1), (D + 1,), over the policy's pairs of the second half of timesteps.
 
-        They are 0 for another policy, and if trials end, where they are not used.
+        Another policy, and trials that end, do not need them: a single 0.
         """
-        D = self._pairs.D(trials)
         if self.policy is not None or self.trials.encoding.ends:
-            return np.zeros(D + 1)
+            return np.zeros(1)
         own = have_actions(trials, own=True)
         own[:, : own.shape[1] // 2] = False
         trial, t = np.nonzero(own)

@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
-from itertools import chain, repeat
+from itertools import chain
 from operator import add
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from lstd_agent.actions.advantages import UNKNOWN, Advantages
+from lstd_agent.actions.advantages import UNKNOWN, Undecided, judge
 from lstd_agent.actions.chain_values import ActionValues, PolicyChain
 from lstd_agent.actions.pair_equations import (
     N_SETTLED,
@@ -38,8 +38,8 @@ from lstd_agent.trials.counts import ActionCounts
 from lstd_agent.trials.kept import KeptTrials, check_both_timed
 from lstd_agent.trials.policies import ActionNumbers
 
-Reduced: TypeAlias = tuple[Any, FloatArray]
-"""The kept part of some trials, and their mean rewards (`means_of`)."""
+Judged: TypeAlias = tuple[list[Undecided], list[str]]
+"""The undecided actions, and an account; see `judge`."""
 
 # Number of observations at which changes of a policy of vectors are counted.
 _N_STATES = 1000
@@ -78,30 +78,14 @@ class Fits:
 
     def __call__(self, states: States) -> IntArray:
         """Return actions (n,), unknown where no similar state was seen."""
-        unknown = np.full(len(states), UNKNOWN)
-        return self.better_than(unknown, self.pairs(states)) if self.fits else unknown
+        return self.of(self.pairs(states)) if self.fits else np.full(len(states), UNKNOWN)
 
-    def better_than(self, actions: IntArray, features: FloatArray, first: int = 0) -> IntArray:
-        """Return better actions than the given ones (n,), by the fits from number ``first`` on."""
+    def of(self, features: FloatArray, actions: IntArray | None = None, first: int = 0) -> IntArray:
+        """Return actions by features (n, A, D): given ones, improved by fits from ``first`` on."""
+        actions = np.full(len(features), UNKNOWN) if actions is None else actions
         for fit in self.fits[first:]:
             actions = fit.better_than(actions, features, self.n_errors)
         return actions
-
-
-@dataclass(frozen=True, eq=False)
-class CountedSamples:
-    """The content of a `CountedImprover`'s file."""
-
-    counts: ActionCounts
-    starts: FloatArray
-    actions: IntArray
-
-
-@dataclass(frozen=True, eq=False)
-class VectorSamples:
-    """The content of a `VectorImprover`'s file: the trials of each iteration."""
-
-    rounds: tuple[tuple[KeptTrials, ...], ...]
 
 
 class Improver:
@@ -118,18 +102,16 @@ class Improver:
         self.encoding, self.n_errors = encoding, n_errors
         self.n_actions, self.first_action = actions
 
-    def add(self, rounds: Sequence[Reduced]) -> dict[str, float]:
-        """Add trials of any policy, as `reduced` keeps them; return their mean rewards."""
-        figures = earned([means for _, means in rounds])
-        self._take([kept for kept, _ in rounds], figures)
-        return figures
+    def reduced(self, trials: KeptTrials) -> Any:
+        """Return the kept part of trials; of vectors, all."""
+        return trials
 
-    def restore(self, samples: Any, tried: Sequence[IntArray]) -> None:
+    def restore(self, samples: tuple[Any, ...], tried: Sequence[IntArray]) -> None:
         """Take the samples of a saved search, and check the policies that it tried."""
-        if type(samples) is not type(self.samples):
-            raise InvalidInputError("its samples are not of such observations")
-        self._restore(samples)
-        self._check_policies(*tried)
+        self._restore(*samples)
+        for each in (*tried, self.snapshot()):
+            if each.dtype.kind != "i" or not self._is_snapshot(each):
+                raise InvalidInputError(f"{each} is no policy of such samples")
 
     def policy(self, snapshot: IntArray | None = None) -> Any:
         """Return the policy, or a snapshot's, as `SeminormLSTDAgent.collect` takes it.
@@ -144,6 +126,10 @@ class Improver:
     def unknown(self) -> Callable[[Any], BoolArray] | None:
         """Return the function that says for which observations the policy has no action, if any."""
         return ImprovedPolicy(self.encoding, self.first_action, self._rule(None)).is_unknown
+
+    def _undecided(self, state: Any, action: int, instead_of: int, *worth: float) -> Undecided:
+        names = self.first_action + action, self.first_action + instead_of
+        return Undecided(self.encoding.decode(state), *names, *worth)
 
 
 class CountedImprover(Improver):
@@ -161,18 +147,18 @@ class CountedImprover(Improver):
         self.counts = ActionCounts.none(S, self.n_actions)  # of all behaviours so far
         self.starts: FloatArray = np.zeros(S)  # in how many trials each state was the first
 
-    def reduced(self, trials: KeptTrials) -> Reduced:
-        """Return the kept part of trials: counts and starts."""
+    def reduced(self, trials: KeptTrials) -> tuple[ActionCounts, FloatArray]:
+        """Return the counts and starts of trials."""
         states = trials.observations.astype(np.int64)
         living = states[:, :-1] != (self.encoding.terminal if self.encoding.ends else UNKNOWN)
         moves = states[:, :-1], trials.part("actions").astype(np.int64), states[:, 1:]
         parts: Any = *moves, trials.rewards, trials.durations
         columns: Any = [None if part is None else part[living] for part in parts]
         counts = ActionCounts.of(len(self.actions), self.n_actions, *columns)
-        starts = np.bincount(states[:, 0], minlength=len(self.actions))
-        return (counts, starts), means_of(trials)
+        return counts, np.bincount(states[:, 0], minlength=len(self.actions)).astype(np.float64)
 
-    def _take(self, rounds: Sequence[Any], figures: dict[str, float]) -> None:
+    def add(self, rounds: Sequence[Any], figures: dict[str, float]) -> None:
+        """Add trials of any policy, as `reduced` returns them."""
         self.counts = reduce(add, [counts for counts, _ in rounds], self.counts)
         self.starts = self.starts + np.sum([starts for _, starts in rounds], axis=0)
 
@@ -209,12 +195,12 @@ class CountedImprover(Improver):
             self.actions = better
         return int(np.count_nonzero(before != self.actions))
 
-    def advantages(self) -> Advantages:
-        """Return the advantages of all actions in visited states."""
+    def judged(self) -> Judged:
+        """Return how sure the policy's actions are in visited states."""
         found, taken, n = self.evaluate(), np.maximum(self.actions, 0), self.counts.n_samples
         met = np.flatnonzero((self.actions != UNKNOWN) & (n.sum(axis=1) > 0))
         q, errors = found.action_values[met], found.advantage_errors(taken)[met]
-        return Advantages(met, taken[met], q, errors, n[met] > 0, found.rounding)
+        return judge(met, taken[met], q, errors, n[met] > 0, self._undecided, found.rounding)
 
     def action_values(self, states: IntArray) -> FloatArray:
         """Return the policy's action values, shape (m, A)."""
@@ -225,34 +211,31 @@ class CountedImprover(Improver):
         return self.actions.copy()
 
     @property
-    def samples(self) -> CountedSamples:
-        """The content of the improver's file."""
-        return CountedSamples(self.counts, self.starts, self.actions)
+    def samples(self) -> tuple[ActionCounts, FloatArray, IntArray]:
+        """What a file holds of the improver."""
+        return self.counts, self.starts, self.actions
 
-    def _restore(self, samples: CountedSamples) -> None:
-        S, A = len(self.actions), self.n_actions
-        counts, starts, actions = samples.counts, samples.starts, samples.actions
-        if (counts.n_states, counts.n_actions, counts.n_batches) != (S, A, 1):
-            raise InvalidInputError(f"its counts are not of {S} states and {A} actions")
+    def _restore(self, counts: ActionCounts, starts: FloatArray, actions: IntArray) -> None:
+        S = len(self.actions)
+        if (counts.n_states, counts.n_actions, counts.n_batches) != (S, self.n_actions, 1):
+            raise InvalidInputError(
+                f"its counts are not of {S} states and {self.n_actions} actions"
+            )
         if starts.shape != (S,) or not (np.isfinite(starts) & (starts >= 0.0)).all():
             raise InvalidInputError(f"its starts are not of {S} states")
-        self._check_policies(actions)
         self.counts, self.starts, self.actions = counts, starts, actions
 
-    def _check_policies(self, *snapshots: IntArray) -> None:
-        S, A = len(self.actions), self.n_actions
-        for each in snapshots:
-            is_policy = each.shape == (S,) and each.dtype.kind == "i"
-            if not is_policy or each.min() < UNKNOWN or each.max() >= A:
-                raise InvalidInputError(f"a policy of {S} states and {A} actions is not {each}")
+    def _is_snapshot(self, actions: IntArray) -> bool:
+        is_whole = actions.shape == (self.encoding.n_states,)
+        return is_whole and UNKNOWN <= actions.min() <= actions.max() < self.n_actions
 
     def _rule(self, snapshot: IntArray | None) -> Callable[[States], IntArray]:
         return partial(np.take, self.actions if snapshot is None else snapshot)
 
     def unknown(self) -> Callable[[Any], BoolArray] | None:
         """Return None if the policy has an action everywhere."""
-        some = (self.actions[: self.encoding.n] == UNKNOWN).any()
-        return super().unknown() if some else None
+        is_known = (self.actions[: self.encoding.n] != UNKNOWN).all()
+        return None if is_known else super().unknown()
 
 
 class VectorImprover(Improver):
@@ -266,18 +249,14 @@ class VectorImprover(Improver):
         super().__init__(encoding, actions, n_errors)
         self.rounds: list[tuple[KeptTrials, ...]] = []
         self.fits: tuple[PairFit, ...] = ()
-        self.fit: PairFit | None = None
+        self.fit: Any = None
         self._pairs = PairFeatureRows(encoding, self.n_actions, features)
         self._gain = 0.0, 0.0  # with its standard error
-        # Actions in all next states of each portion, and the number of fits that they come from.
-        self._following: list[IntArray] = []
-        self._n_followed = 0
+        # Actions in all next states of each portion of trials, and by how many fits.
+        self._following: list[tuple[IntArray, int]] = []
 
-    def reduced(self, trials: KeptTrials) -> Reduced:
-        """Return the trials, which are kept whole."""
-        return trials, means_of(trials)
-
-    def _take(self, rounds: Sequence[KeptTrials], figures: dict[str, float]) -> None:
+    def add(self, rounds: Sequence[KeptTrials], figures: dict[str, float]) -> None:
+        """Add trials of the policy, and their mean rewards."""
         for kept in rounds:
             if not self.encoding.is_measured:
                 self.encoding.measure(kept.observations)
@@ -296,13 +275,28 @@ class VectorImprover(Improver):
     def evaluate(self) -> PairFit:
         """Return the action values of the policy by all trials."""
         self._update_following()
-        kept, actions = self._portions, self._following
+        followed = [
+            (kept, self._pairs, actions)
+            for kept, (actions, _) in zip(self._portions, self._following, strict=True)
+        ]
 
         def rows() -> Iterator[Rows]:
-            return chain.from_iterable(map(pair_rows, kept, repeat(self._pairs), actions))
+            return chain.from_iterable(pair_rows(*each) for each in followed)
 
-        factor = factor_of_pairs(rows(), self._pairs.D(kept[0]))
-        return PairEquations(factor).fit(rows(), *self._gain)
+        return PairEquations(factor_of_pairs(rows())).fit(rows(), *self._gain)
+
+    def _update_following(self) -> None:
+        """Update the policy's actions in all next states to the latest fit."""
+        rule, portions = self._rule(None), self._portions
+        for portion in portions[len(self._following) :]:
+            self._following.append((np.full(portion.rewards.shape, UNKNOWN), 0))
+        for i, (portion, (actions, n)) in enumerate(zip(portions, self._following, strict=True)):
+            for block, part in parts_of(portion, self._pairs):
+                seen = part.observations[:, 1:]
+                features = self._pairs(seen.reshape(-1, seen.shape[2]))
+                better = rule.of(features, actions[block].ravel(), n)
+                actions[block] = better.reshape(part.rewards.shape)
+            self._following[i] = actions, len(self.fits)
 
     def evaluate_start(self) -> tuple[float, float]:
         """Return the policy's gain, and its mean bias of the start."""
@@ -315,50 +309,30 @@ class VectorImprover(Improver):
         every = max(1, len(tail) // N_SETTLED)
         return self._gain[0], start - self._mean_value(tail[::every])
 
-    def _update_following(self) -> None:
-        """Update the policy's actions in all next states to the latest fit."""
-        rule, known = self._rule(None), len(self._following)
-        for i, portion in enumerate(self._portions):
-            if i >= known:
-                self._following.append(np.full(portion.rewards.shape, UNKNOWN))
-            first = 0 if i >= known else self._n_followed
-            for block, part in parts_of(portion, self._pairs):
-                seen = part.observations[:, 1:]
-                features = self._pairs(seen.reshape(-1, seen.shape[2]))
-                better = rule.better_than(self._following[i][block].ravel(), features, first)
-                self._following[i][block] = better.reshape(part.rewards.shape)
-        self._n_followed = len(self.fits)
-
     def _mean_value(self, states: States) -> float:
         """Return the mean value of states; without an action of the policy, over all actions."""
-        assert self.fit is not None
         features = self._pairs(states)
-        q = features @ self.fit.weights
-        action = self._actions(features)
+        q, action = features @ self.fit.weights, self._rule(None).of(features)
         own = q[np.arange(len(q)), np.maximum(action, 0)]
         return float(np.where(action == UNKNOWN, q.mean(axis=1), own).mean())
 
-    def _actions(self, features: FloatArray) -> IntArray:
-        return self._rule(None).better_than(np.full(len(features), UNKNOWN), features)
-
     def improve(self) -> int:
         """Improve the policy; return for how many of 1000 observations the action changed."""
-        assert self.fit is not None
         features = self._pairs(self._some_states())
-        before = self._actions(features)
+        before = self._rule(None).of(features)
         self.fits = (*self.fits, self.fit)
-        return round(_N_STATES * float((before != self._actions(features)).mean()))
+        return round(_N_STATES * float((before != self._rule(None).of(features)).mean()))
 
-    def advantages(self) -> Advantages:
-        """Return the advantages of all actions at up to 1000 observations."""
+    def judged(self) -> Judged:
+        """Return how sure the policy's actions are at up to 1000 observations."""
         fit, states = self.evaluate(), np.unique(self._some_states(), axis=0)
         features = self._pairs(states)
-        actions = self._actions(features)
+        actions = self._rule(None).of(features)
         met = actions != UNKNOWN
         states, features, actions = states[met], features[met], actions[met]
         q, taken = fit.values(features), features[np.arange(len(actions)), actions][:, None]
         errors = fit.standard_errors(features - taken)
-        return Advantages(states, actions, q, errors, ~np.isnan(q), 0.0)
+        return judge(states, actions, q, errors, ~np.isnan(q), self._undecided)
 
     def _some_states(self) -> States:
         """Return states spread over all trials and timesteps alike."""
@@ -370,33 +344,31 @@ class VectorImprover(Improver):
 
     def action_values(self, states: States) -> FloatArray:
         """Return the action values of the last evaluated policy, shape (m, A)."""
-        assert self.fit is not None
-        return self.fit.values(self._pairs(states))
+        found: FloatArray = self.fit.values(self._pairs(states))
+        return found
 
     def snapshot(self) -> IntArray:
         """Return the number of the policy's fits."""
         return np.array(len(self.fits))
 
     @property
-    def samples(self) -> VectorSamples:
-        """Trials, from which all fits follow."""
-        return VectorSamples(tuple(self.rounds[: len(self.fits)]))
+    def samples(self) -> tuple[tuple[KeptTrials, ...], ...]:
+        """The trials of each iteration, from which all fits follow."""
+        return tuple(self.rounds[: len(self.fits)])
 
-    def _restore(self, samples: VectorSamples) -> None:
-        for rounds in samples.rounds:
+    def _restore(self, *samples: tuple[KeptTrials, ...]) -> None:
+        for rounds in samples:
             for kept in rounds:
                 self.encoding.encode_logged(kept.observations)
                 n = self.n_actions
                 if kept.actions is None or kept.actions.min() < 0 or kept.actions.max() >= n:
                     raise InvalidInputError(f"its actions are not all from 0 to {n - 1}")
-            self.add([self.reduced(kept) for kept in rounds])
+            self.add(rounds, earned([means_of(kept) for kept in rounds]))
             self.evaluate_start()
             self.improve()
 
-    def _check_policies(self, *snapshots: IntArray) -> None:
-        for each in snapshots:
-            if each.shape != () or each.dtype.kind != "i" or not 0 <= each <= len(self.fits):
-                raise InvalidInputError(f"a policy of {len(self.fits)} fits is not {each}")
+    def _is_snapshot(self, n_fits: IntArray) -> bool:
+        return n_fits.shape == () and 0 <= int(n_fits) <= len(self.fits)
 
     def _rule(self, snapshot: IntArray | None) -> Fits:
         fits = self.fits if snapshot is None else self.fits[: int(snapshot)]

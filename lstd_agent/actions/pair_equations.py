@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -26,9 +26,14 @@ from numpy.typing import ArrayLike
 from lstd_agent.actions.advantages import better_actions
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
 from lstd_agent.errors import InvalidInputError, NotFittedError
-from lstd_agent.features.rows import with_ones
-from lstd_agent.rows.christoffel import MIN_SAMPLES, Christoffel
-from lstd_agent.rows.factors import Factor, Gathering, basis_of_range, reduced
+from lstd_agent.rows.factors import (
+    MIN_SAMPLES,
+    Christoffel,
+    Factor,
+    Gathering,
+    basis_of_range,
+    reduced,
+)
 from lstd_agent.system.minimizer import minimize
 from lstd_agent.trials.kept import NO_TIME, KeptTrials
 
@@ -73,29 +78,22 @@ class PairFeatureRows:
 
     def __call__(self, states: States) -> FloatArray:
         """Return features (n, A, D) of encoded observations (n, k)."""
-        A, living = self.n_actions, ~ended(states)
-        if self.given is None:
-            f = with_ones(self.encoding.features(states))
-            rows: FloatArray = np.einsum("ab,nd->nabd", np.eye(A), f).reshape(len(f), A, -1)
+        n, A, over, given = len(states), self.n_actions, ended(states), self.given
+        if given is None:
+            f = np.column_stack((self.encoding.features(states), np.ones(n)))
+            rows: FloatArray = np.einsum("ab,nd->nabd", np.eye(A), f).reshape(n, A, -1)
         else:
-            finite = np.where(living[:, None], states, 0.0)
-            rows = np.stack([self._of_action(finite, a) for a in range(A)], axis=1)
-        rows[~living] = 0.0
-        return rows
-
-    def D(self, trials: KeptTrials) -> int:
-        """Return the number of features."""
-        return int(self(trials.observations[:1, 0]).shape[2])
-
-    def _of_action(self, states: FloatArray, action: int) -> FloatArray:
-        given: Any = self.given
-        # Copies: a function may compute in place, and return the same array for each action.
-        rows = np.array(given(states.copy(), np.full(len(states), action)), np.float64)
-        if rows.ndim != 2 or len(rows) != len(states) or not np.isfinite(rows).all():
-            raise InvalidInputError(
-                f"pair_features of {len(states)} observations and actions must be {len(states)} "
-                f"rows of finite numbers; got shape {rows.shape}"
-            )
+            # Copies: a function may compute in place, and return the same array for each action.
+            finite = np.where(over[:, None], 0.0, states)
+            parts = [np.array(given(finite.copy(), np.full(n, a)), np.float64) for a in range(A)]
+            for part in parts:
+                if part.ndim != 2 or len(part) != n or not np.isfinite(part).all():
+                    raise InvalidInputError(
+                        f"pair_features of {n} observations and actions must be {n} rows of finite "
+                        f"numbers; got shape {part.shape}"
+                    )
+            rows = np.stack(parts, axis=1)
+        rows[over] = 0.0
         return rows
 
 
@@ -138,10 +136,9 @@ def pair_rows(
     """
     for block, part in parts_of(trials, pairs):
         use, actions = have_actions(part), part.part("actions").astype(np.int64)
-        chosen = np.zeros(actions.shape, dtype=np.int64)
+        chosen = np.full(actions.shape, -1 if value is None else 0)
         if value is None:
             chosen[:, :-1] = np.where(have_actions(part, own=True), actions, -1)[:, 1:]
-            chosen[:, -1] = -1
             if policy is not None:
                 chosen = np.where(policy[block] < 0, chosen, policy[block])
             chosen[ended(part.observations[:, 1:])] = 0  # no action matters there
@@ -151,41 +148,21 @@ def pair_rows(
         every = every.reshape(m, n, *every.shape[1:])
         trial, t = np.nonzero(use)
         f, rewards = every[trial, t, actions[use]], part.rewards[use]
-        less = f if value is not None else f - every[trial, t + 1, chosen[use]]
-        if value is not None:
-            rewards = rewards + value(part.observations[trial, t + 1])
+        if value is None:
+            less = f - every[trial, t + 1, chosen[use]]
+        else:
+            less, rewards = f, rewards + value(part.observations[trial, t + 1])
         yield f, less, rewards, part.part("durations")[use]
 
 
-@dataclass(frozen=True, eq=False)
-class PairFit:
-    """Fitted action values q = f^T w of features f (..., D).
-
-    The variance of f^T w is the squared norm of f^T root. The Christoffel function takes features
-    divided by ``scale``, their sizes.
-    """
-
-    weights: FloatArray
-    root: FloatArray
-    christoffel: Christoffel
-    scale: FloatArray
-
-    def values(self, features: FloatArray) -> FloatArray:
-        """Return q of features (..., D), NaN where pairs like these were hardly seen."""
-        seen = self.christoffel.samples(features / self.scale) >= MIN_SAMPLES
-        return np.where(seen, features @ self.weights, np.nan)
-
-    def standard_errors(self, features: FloatArray) -> FloatArray:
-        """Return the standard errors of x^T w of features or their differences (..., D)."""
-        return np.asarray(np.linalg.norm(features @ self.root, axis=-1))
-
-    def better_than(self, actions: IntArray, features: FloatArray, n_errors: float) -> IntArray:
-        """Return better actions than the given ones (n,), by features (n, A, D) of pairs."""
-
-        def error(state: IntArray, action: IntArray) -> FloatArray:
-            return self.standard_errors(features[state, action] - features[state, actions[state]])
-
-        return better_actions(self.values(features), actions, n_errors, error)
+def factor_of_pairs(rows: Iterable[Rows]) -> Factor:
+    """Return the factor of rows, at least one part of them, for `PairEquations`."""
+    gathering: Any = None
+    for f, *others in rows:
+        gathering, one = gathering or Gathering(f.shape[1], 3, False), np.ones(len(f))
+        gathering.add(np.column_stack((f, *others, one)), one)
+    factor: Factor = gathering.factor()
+    return factor
 
 
 class PairEquations:
@@ -201,14 +178,16 @@ class PairEquations:
         self._A, self._B = own / self._scale, less / self._scale
         self._numbers = factor.numbers
 
-    def _solved(self, sides: FloatArray) -> FloatArray:
-        """Return weights (D, q) of features for root-weighted sides (k, q)."""
-        equations = reduced(self._A, self._B, sides, _RCOND)
+    def _solved(self, gain: float, sides: FloatArray | None = None) -> FloatArray:
+        """Return weights (D, q): of action values with this gain, and of other sides (k, q - 1)."""
+        above = self._numbers[:, :1] - gain * self._numbers[:, 1:2]
+        above = above if sides is None else np.hstack((above, sides))
+        equations = reduced(self._A, self._B, above, _RCOND)
         return np.asarray(minimize(equations, _RCOND).weights / self._scale[:, None])
 
     def weights(self, gain: float) -> FloatArray:
         """Return the weights (D,) of action values, with a gain that is given."""
-        return self._solved(self._numbers[:, :1] - gain * self._numbers[:, 1:2])[:, 0]
+        return self._solved(gain)[:, 0]
 
     def bias(self) -> tuple[FloatArray, float]:
         r"""Return weights and the long-run mean value, by transitions of any behaviour.
@@ -237,29 +216,50 @@ class PairEquations:
         The standard error of the gain, a separate estimate, adds to it.
         """
         # The equations as a function of sums over f: (A^+)^T of these sums is a side.
-        above, times = self._numbers[:, :1] - gain * self._numbers[:, 1:2], self._numbers[:, 1:2]
-        found = self._solved(np.hstack((above, times, np.linalg.pinv(self._A, rcond=_RCOND).T)))
+        inverse = np.linalg.pinv(self._A, rcond=_RCOND).T
+        found = self._solved(gain, np.hstack((self._numbers[:, 1:2], inverse)))
         weights, by_gain, inverse = found[:, 0], found[:, 1:2], found[:, 2:] / self._scale
         noise: FloatArray = np.zeros((0, len(weights)))
         for f, less, rewards, durations in rows:
             error = rewards - gain * durations - less @ weights
             noise = np.asarray(np.linalg.qr(np.vstack((noise, f * error[:, None])), mode="r"))
-        root = np.hstack((inverse @ noise.T, gain_error * by_gain))
-        return PairFit(weights, root, self._christoffel, self._scale)
+        return PairFit(self, weights, np.hstack((inverse @ noise.T, gain_error * by_gain)))
 
     @cached_property
     def _christoffel(self) -> Christoffel:
-        return Christoffel.of(self._A)
+        return Christoffel(self._A)
 
     def n_samples(self, features: FloatArray) -> FloatArray:
         """Return the number of samples of pairs with features (..., D)."""
         return self._christoffel.samples(features / self._scale)
 
+    def where_seen(self, features: FloatArray, q: FloatArray) -> FloatArray:
+        """Return q (...,) of features (..., D), NaN where pairs like these were hardly seen."""
+        return np.where(self.n_samples(features) >= MIN_SAMPLES, q, np.nan)
 
-def factor_of_pairs(rows: Iterable[Rows], D: int) -> Factor:
-    """Return the factor of rows of D features, for `PairEquations`."""
-    gathering = Gathering(D, 3)
-    for f, less, rewards, durations in rows:
-        one = np.ones(len(f))
-        gathering.add(np.column_stack((f, less, rewards, durations, one)), one)
-    return gathering.factor()
+
+class PairFit(NamedTuple):
+    """Fitted action values q = f^T w of features f (..., D).
+
+    The variance of f^T w is the squared norm of f^T root.
+    """
+
+    equations: PairEquations
+    weights: FloatArray
+    root: FloatArray
+
+    def values(self, features: FloatArray) -> FloatArray:
+        """Return q of features (..., D), NaN where pairs like these were hardly seen."""
+        return self.equations.where_seen(features, features @ self.weights)
+
+    def standard_errors(self, features: FloatArray) -> FloatArray:
+        """Return the standard errors of x^T w of features or their differences (..., D)."""
+        return np.asarray(np.linalg.norm(features @ self.root, axis=-1))
+
+    def better_than(self, actions: IntArray, features: FloatArray, n_errors: float) -> IntArray:
+        """Return better actions than the given ones (n,), by features (n, A, D) of pairs."""
+
+        def error(state: IntArray, action: IntArray) -> FloatArray:
+            return self.standard_errors(features[state, action] - features[state, actions[state]])
+
+        return better_actions(self.values(features), actions, n_errors, error)

@@ -19,24 +19,19 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 from numpy.typing import ArrayLike
 
-from lstd_agent.actions.advantages import Advantages, Undecided
-from lstd_agent.actions.improver import (
-    CountedImprover,
-    CountedSamples,
-    Improver,
-    VectorImprover,
-    VectorSamples,
-)
-from lstd_agent.actions.record import Iteration, SavedSearch, best_of, draw_learning
+from lstd_agent.actions.advantages import Undecided
+from lstd_agent.actions.improver import CountedImprover, Improver, Judged, VectorImprover
+from lstd_agent.actions.record import Iteration, SavedSearch, earned, means_of
 from lstd_agent.arrays import FloatArray
 from lstd_agent.errors import InvalidInputError, NotFittedError, check_choice, check_integer
 from lstd_agent.features.tables import Features
+from lstd_agent.figure_style import COLORS, DASHES, WIDTH, new_figure, styled
 from lstd_agent.packing import Makers, function, read, refusing, write
 from lstd_agent.persistence import MAKERS
 from lstd_agent.trials.collect import AnyEnv, Explore, Request, check_explore
-from lstd_agent.trials.counted import Recording
 from lstd_agent.trials.encoding import ObservationKind, make_encoding
 from lstd_agent.trials.policies import Policy, discrete_actions, make_actor
+from lstd_agent.trials.recording import Recording
 from lstd_agent.trials.store import Termination
 from lstd_agent.trials.workers import EnvSource, collect, make_env, spaces_of
 
@@ -46,9 +41,11 @@ if TYPE_CHECKING:
 
 _OPTIONS = "t_max", "n_trials", "n_errors", "on_termination", "observations"
 
-# The types of its file, in addition to those of an agent's file.
-_KINDS = SavedSearch, Iteration, CountedSamples, VectorSamples
-_MAKERS: Makers = {**MAKERS, **{kind: kind for kind in _KINDS}}
+# The types of its file.
+_MAKERS: Makers = {**MAKERS, SavedSearch: SavedSearch, Iteration: Iteration}
+
+# A policy is worse than another if its trials earn less by this many standard errors.
+_WORSE = 3.0
 
 # A vector environment made here runs at least this many trials at a time, since few copies are
 # slow, and in at most this many shards.
@@ -145,34 +142,34 @@ class PolicyIteration:
         self.iterations: list[Iteration] = []
         self.converged = False
         self._tried: list[Any] = []
-        self._judged: Advantages | None = None
+        self._judged: Judged | None = None
         self._begins_with_policy = policy is not None
         self._improver = self._make_improver(features, pair_features, policy)
 
     def _make_improver(self, features: Any, pair_features: Any, policy: Any) -> Improver:
         """Return the improver; raise if features or a policy do not fit the task."""
         space, action_space = spaces_of(self.env)
-        numbers_of, ends = discrete_actions(action_space), self.on_termination == "absorb"
+        actions, ends = discrete_actions(action_space), self.on_termination == "absorb"
         given = _constant if features is None else features
         encoding: Any = make_encoding(space, given, ends, self.observations)
-        if not encoding.is_counted:
-            if policy is not None:
-                raise InvalidInputError("policy= is an array of actions of Discrete observations")
-            if features is None and pair_features is None:
-                raise InvalidInputError(
-                    f"observations of {space} cannot be counted: give features= of them, such as "
-                    "RadialBasis.grid(low, high, n)"
-                )
-            return VectorImprover(encoding, numbers_of, self.n_errors, pair_features)
-        if features is not None or pair_features is not None:
+        has_features = features is not None or pair_features is not None
+        if encoding.is_counted and has_features:
             raise InvalidInputError(
-                "observations that are counted have values of their own and need no features: "
-                "leave them out, or give observations='vectors'"
+                "counted observations need no features: leave them out, or give "
+                "observations='vectors'"
             )
+        if not encoding.is_counted and policy is not None:
+            raise InvalidInputError("policy= is an array of actions of Discrete observations")
+        if not (encoding.is_counted or has_features):
+            raise InvalidInputError(
+                f"observations of {space} cannot be counted: give features= of them"
+            )
+        if not encoding.is_counted:
+            return VectorImprover(encoding, actions, self.n_errors, pair_features)
         if policy is not None:
             make_actor(policy, space, action_space, None)
-            policy = np.append(np.asarray(policy) - numbers_of[1], [0] * ends).astype(np.int64)
-        return CountedImprover(encoding.without_features(), numbers_of, self.n_errors, policy)
+            policy = np.append(np.asarray(policy) - actions[1], [0] * ends).astype(np.int64)
+        return CountedImprover(encoding.without_features(), actions, self.n_errors, policy)
 
     def run(
         self,
@@ -214,9 +211,10 @@ class PolicyIteration:
         # Whole iterations only, so that an interrupted search continues as if uninterrupted.
         rounds: list[Any] = []
         recording = Recording(improver.encoding, 0)  # trials are kept whole
-        keep = lambda trials: rounds.append(improver.reduced(trials))  # noqa: E731
+        keep = lambda trials: rounds.append((improver.reduced(trials), means_of(trials)))  # noqa: E731
         collect(self.env, recording, policy, keep, request)
-        figures, self._judged = improver.add(rounds), None
+        figures, self._judged = earned([means for _, means in rounds]), None
+        improver.add([kept for kept, _ in rounds], figures)
         gain, start_value = improver.evaluate_start()
         self._tried.append(improver.snapshot())
         changes = improver.improve()
@@ -249,7 +247,10 @@ class PolicyIteration:
         if not self.converged or not tried:
             # It has no trials of its own, but all samples show that it is better than the last.
             tried, records = [*tried, self._improver.snapshot()], [*records, self.iterations[-1]]
-        policy: Policy = self._improver.policy(tried[best_of(records)])
+        rewards, errors = np.array([(each.reward, each.reward_error) for each in records]).T
+        top = int(np.argmax(rewards))
+        worse = rewards[top] - rewards > _WORSE * np.hypot(errors, errors[top])
+        policy: Policy = self._improver.policy(tried[int(np.flatnonzero(~worse)[-1])])
         return policy
 
     def _check_run(self, what: str) -> None:
@@ -257,16 +258,13 @@ class PolicyIteration:
             raise NotFittedError(f"there is no {what} yet: call run first")
 
     def action_values(self, observations: Any) -> FloatArray:
-        """Return action values of the current policy, relative to one state's value.
+        """Return action values of the current policy, shape (m, A) or (A,).
+
+        They are relative to one state's value; NaN if not determined.
 
         Parameters
         ----------
         observations : one observation, or a batch of m
-
-        Returns
-        -------
-        ndarray, shape (m, A) or (A,)
-            NaN if not determined.
         """
         self._check_run("action value")
         states, shape = self._improver.encoding.encode_any(observations)
@@ -283,28 +281,27 @@ class PolicyIteration:
     @property
     def undecided(self) -> list[Undecided]:
         """The undecided actions; see above."""
-        encoding = self._improver.encoding
-        return self._advantages.undecided(encoding.decode, self._improver.first_action)
+        return self._evidence[0]
 
     @property
-    def _advantages(self) -> Advantages:
+    def _evidence(self) -> Judged:
         self._check_run("policy")
         if self._judged is None:
-            self._judged = self._improver.advantages()
+            self._judged = self._improver.judged()
         return self._judged
 
     def summary(self) -> str:
         """Return the evidence for the current policy, as text."""
-        advantages, last = self._advantages, self.iterations[-1]
+        (_, account), last = self._evidence, self.iterations[-1]
         n = last.n_changes
         changes = "nothing" if n == 0 else f"{n} action{'s' * (n > 1)}"
         lines = [
             f"policy iteration: iteration {last.number} changed {changes}",
             f"{last.n_trials} trials: gain {last.gain:.6g}, start value {last.start_value:.6g}",
-            *advantages.account(self.undecided),
         ]
-        return "\n".join(lines)
+        return "\n".join(lines + account)
 
+    @styled
     def plot(self, optimum: tuple[float, float] | None = None) -> Figure:
         """Return a figure of gain, start value and changes over samples.
 
@@ -313,7 +310,20 @@ class PolicyIteration:
         optimum : (float, float), optional
             The largest gain and, with that, the largest mean bias of the start.
         """
-        return draw_learning(self.iterations, optimum)
+        figure = new_figure(WIDTH, 7.5)
+        axes: Any = figure.subplots(3, 1, sharex=True)
+        n_steps = [each.n_steps for each in self.iterations]
+        shown = [(each.gain, each.start_value, each.n_changes) for each in self.iterations]
+        labels = "gain", "start value (in units of reward)", "changed actions"
+        for axis, values, label in zip(axes, zip(*shown, strict=True), labels, strict=True):
+            axis.plot(n_steps, values, "o-", color=COLORS[0], label="by samples")
+            axis.set_ylabel(label)
+        for axis, value in zip(axes, optimum or (), strict=False):
+            axis.axhline(value, color=COLORS[-1], linestyle=DASHES[1], label="optimum")
+            axis.legend()
+        axes[-1].set_xlabel("timesteps")
+        axes[-1].yaxis.get_major_locator().set_params(integer=True)
+        return figure
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the search with its samples and record to a file, to go on later.
@@ -365,17 +375,13 @@ class PolicyIteration:
             If the file is not a search's, is damaged, or is one of other observations.
         """
         saved = read(path, SavedSearch, "policy iteration", _MAKERS)
-        if explore is None:
-            explore = saved.explore
+        explore = saved.explore if explore is None else explore
         if explore is function:
             raise InvalidInputError(
-                f"the search in {path} explores by a function, which a file does not hold: pass "
-                "it as load(path, env, explore=...)"
+                f"the search in {path} explores by a function: give it to load(..., explore=...)"
             )
-        with refusing(path):
-            check_explore(explore, check_integer("t_max", saved.options["t_max"], 1))
-            if set(saved.options) != set(_OPTIONS):
-                raise InvalidInputError(f"its options are {', '.join(map(str, saved.options))}")
+        if set(saved.options) != set(_OPTIONS):
+            raise InvalidInputError(f"{path} is damaged: its options are {list(saved.options)}")
         search = cls(
             env, explore=explore, features=features, pair_features=pair_features, **saved.options
         )

@@ -1,29 +1,16 @@
-"""The record of policy iteration: rewards of trials, results of iterations, a figure."""
+"""The record of policy iteration: rewards of trials, results of iterations."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError, check_integer
-from lstd_agent.figure_style import COLORS, DASHES, WIDTH, new_figure, styled
 from lstd_agent.trials.kept import NO_TIME, KeptTrials
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-# A policy is worse than another if its trials earn less by this many standard errors.
-_WORSE = 3.0
-
-_SHOWN = {
-    "gain": "gain",
-    "start_value": "start value (in units of reward)",
-    "n_changes": "changed actions",
-}
 
 
 def means_of(trials: KeptTrials) -> FloatArray:
@@ -45,9 +32,9 @@ def earned(means: Sequence[FloatArray]) -> dict[str, float]:
         if mean == 0.0:
             raise InvalidInputError(NO_TIME)
         each = (paid - paid.mean() / mean * (spent - mean)) / mean
-        figures[f"{name}reward"] = float(each.mean())
         error = float(each.std(ddof=1) / np.sqrt(len(each)))
-        figures["tail_error" if name else "reward_error"] = error
+        figures[f"{name}reward"] = float(each.mean())
+        figures[f"{name or 'reward_'}error"] = error
     return figures
 
 
@@ -126,32 +113,3 @@ class SavedSearch:
         numbers = [each.number for each in self.iterations]
         if numbers != list(range(len(self.tried))):
             raise InvalidInputError(f"its {len(self.tried)} iterations are numbered {numbers}")
-
-
-def best_of(records: Sequence[Iteration]) -> int:
-    """Return the index of the latest policy that no other one significantly beats."""
-    rewards = np.array([each.reward for each in records])
-    errors = np.array([each.reward_error for each in records])
-    top = int(np.argmax(rewards))
-    worse = rewards[top] - rewards > _WORSE * np.hypot(errors, errors[top])
-    return int(np.flatnonzero(~worse)[-1])
-
-
-@styled
-def draw_learning(
-    iterations: Sequence[Iteration], optimum: tuple[float, float] | None = None
-) -> Figure:
-    """Return a figure of gain, start value and changes over samples; see `PolicyIteration.plot`."""
-    figure = new_figure(WIDTH, 7.5)
-    axes: Any = figure.subplots(3, 1, sharex=True)
-    n_steps = [each.n_steps for each in iterations]
-    for axis, (name, label) in zip(axes, _SHOWN.items(), strict=True):
-        shown = [getattr(each, name) for each in iterations]
-        axis.plot(n_steps, shown, "o-", color=COLORS[0], label="by samples")
-        axis.set_ylabel(label)
-    for axis, value in zip(axes, optimum or (), strict=False):
-        axis.axhline(value, color=COLORS[-1], linestyle=DASHES[1], label="optimum")
-        axis.legend()
-    axes[-1].set_xlabel("timesteps")
-    axes[-1].yaxis.get_major_locator().set_params(integer=True)
-    return figure

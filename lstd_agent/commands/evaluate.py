@@ -19,16 +19,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import gymnasium as gym
 import numpy as np
-from scipy import sparse
 
-from lstd_agent import SeminormLSTDAgent, TransitionCounts
+from lstd_agent import SeminormLSTDAgent
 from lstd_agent.commands import outputs, running, trial_inputs
 from lstd_agent.environments import available_memory, find_id, with_unit
 from lstd_agent.errors import NotFittedError
 from lstd_agent.features.rows import dense
 from lstd_agent.features.tables import feature_table
-from lstd_agent.figure_style import COLORS, WIDTH, new_figure, styled
-from lstd_agent.plotting import draw_occupancy
+from lstd_agent.figure_style import COLORS
 from lstd_agent.problems import PiecewiseValues, StepwiseErrors, full_distributions
 from lstd_agent.results import provenance
 from lstd_agent.summary import aligned
@@ -106,13 +104,6 @@ def evaluate(args: argparse.Namespace) -> int:
     return status
 
 
-def visits_of(counts: TransitionCounts) -> sparse.csr_array:
-    """Return how many trials were in each state at each timestep, shape (t_max + 1, S)."""
-    found = counts.transition_counts.tocoo()
-    shape = (found.shape[0], counts.n_states)
-    return sparse.csr_array((found.data, (found.row, found.col // counts.n_states)), shape=shape)
-
-
 def table_of(agent: SeminormLSTDAgent) -> np.ndarray[Any, Any]:
     """Return the features (S, d) of an agent that counts states."""
     features: Any = agent.features
@@ -123,7 +114,7 @@ def results(
     agent: SeminormLSTDAgent, chain: MarkovChain | None, first_state: int
 ) -> dict[str, Any]:
     """Return the estimates, and exact answers if there are any, as numbers and columns."""
-    visits = np.asarray(visits_of(agent.counts).sum(axis=0))
+    visits = np.asarray(agent._last_fit.source.visits.sum(axis=0)).astype(np.int64)
     observation = first_state + np.arange(visits.size)
     estimated = np.where(visits > 0, agent.predict(observation), np.nan)
     gain = {"estimated": agent.gain_}
@@ -158,7 +149,10 @@ def results(
 def total_errors(agent: SeminormLSTDAgent, chain: MarkovChain, first_state: int) -> dict[str, Any]:
     """Return both errors summed over all timesteps, or the reason why they are left out."""
     features, t_max = table_of(agent), agent.counts.t_max
-    needed, free = error_bytes(chain, features.shape[1], t_max), available_memory()
+    (S, d), settled, free = features.shape, t_max, available_memory()
+    with suppress(UnichainError):  # a chain settles by about twice its mixing time
+        settled = min(t_max, 2 * chain.mixing_time())
+    needed = 8 * (4 * (t_max + 1) * S + 2 * (settled + 1) * d * (d + 1))  # by `StepwiseErrors`
     if needed > free / 2:
         reason = f"they would take {with_unit(needed)} of memory, and {with_unit(free)} are free"
         return {"totals_left_out": reason}
@@ -166,19 +160,6 @@ def total_errors(agent: SeminormLSTDAgent, chain: MarkovChain, first_state: int)
     found = PiecewiseValues.of(agent, chain.n_states, first_state)
     rems, repb = float(errors.rems(found).sum()), float(errors.repb(found).sum())
     return {"total_rems": rems, "total_repb": repb}
-
-
-def error_bytes(chain: MarkovChain, d: int, t_max: int) -> int:
-    """Return about how many bytes `StepwiseErrors` takes for d features.
-
-    It has arrays over states for every timestep, and a matrix of the features for each timestep
-    until the chain has settled, by about twice its mixing time.
-    """
-    try:
-        settled = min(t_max, 2 * chain.mixing_time())
-    except UnichainError:
-        settled = t_max
-    return 8 * (4 * (t_max + 1) * chain.n_states + 2 * (settled + 1) * d * (d + 1))
 
 
 def as_text(report: dict[str, Any]) -> str:
@@ -236,28 +217,22 @@ def as_arrays(
         features=table_of(agent),
         weights=np.stack([each.weights for each in agent.neighborhoods_]),
         offsets=np.array([each.offset for each in agent.neighborhoods_]),
-        occupancy=visits_of(agent.counts).toarray() / agent.n_trials,
+        occupancy=agent._last_fit.source.visits.toarray() / agent.n_trials,
     )
     return content.getvalue()
 
 
-@styled
 def draw_report(report: dict[str, Any], agent: SeminormLSTDAgent) -> Figure:
-    """Draw estimated against exact values by state, and occupancy over time with the anchors."""
-    states = report["states"]
-    state, title = states["state"], f"Value relative to state {report['main_reference']}"
-    figure = new_figure(WIDTH, 7.5)
-    figure.suptitle(f"{report['env_id']}, {report['n_trials']:,} trials")
-    values, times = figure.subplots(2, 1)
-    if "exact" in states:
-        values.plot(state, states["exact"], "o", ms=8, mfc="none", color=COLORS[-1], label="exact")
-    values.plot(state, states["estimated"], ".", color=COLORS[1], label="estimated")
-    values.set(xlabel="state", ylabel="value (in units of reward)", title=title)
-    values.legend()
-    times.set_title("Occupancy")
-    occupancy = visits_of(agent.counts).toarray() / agent.n_trials
-    bounds = np.append(state, state[-1] + 1) - 0.5
-    draw_occupancy(times, occupancy, bounds, report["neighborhoods"]["anchor"], "state")
+    """Return the agent's figure, with the exact values among the estimated ones."""
+    figure = agent.plot()
+    values = figure.axes[0]
+    values.set_title(f"{report['env_id']}, {report['n_trials']:,} trials: {values.get_title()}")
+    if "exact" in report["states"]:
+        exact = report["states"]["exact"]
+        low, high = values.get_ylim()
+        (mark,) = values.plot(exact, "o", ms=8, mfc="none", color=COLORS[-1], zorder=1)
+        values.set_ylim(min(low, exact.min()), max(high, exact.max()))
+        values.legend([mark], ["exact"])
     return figure
 
 
@@ -286,12 +261,11 @@ def command_line(prog: str | None = None) -> argparse.ArgumentParser:
     ways = ["linked", "references"]
     told = "solve the system backwards in time (default), or link it by reference states"
     add("--calibration", choices=ways, default="linked", help=told)
-    running.add_arguments(parser, *running.TRIALS, work="what", exact="values and errors")
+    running.add_arguments(parser, *running.TRIALS)
     told = "write results, policy and weights; FILE.samples.npz, written before the fit, is the "
     told += "agent with its samples (SeminormLSTDAgent.load)"
     add("--save", type=Path, metavar="FILE.npz", help=told)
-    drawn = "values, and occupancy over time"
-    running.add_arguments(parser, *running.SHOWN, drawn=drawn, printed="tables")
+    running.add_arguments(parser, *running.SHOWN)
     return parser
 
 

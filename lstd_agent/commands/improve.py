@@ -86,9 +86,11 @@ def improve(args: argparse.Namespace) -> int:
     exact = None
     if mdp is not None and best is not None and is_table:
         exact = exact_figures(mdp, best, policy - int(search.env.single_action_space.start))  # type: ignore[union-attr]
-    facts = {"env_id": args.env_id, "t_max": t_max, "n_trials": args.trials, "seed": args.seed}
     report = {
-        **facts,
+        "env_id": args.env_id,
+        "t_max": t_max,
+        "n_trials": args.trials,
+        "seed": args.seed,
         "converged": search.converged,
         "account": search.summary().splitlines(),
         "iterations": [asdict(each) for each in search.iterations],
@@ -139,10 +141,7 @@ def _line(each: Iteration) -> str:
 
 
 def optimum_of(mdp: TabularMDP, best: OptimalPolicy) -> tuple[float, float]:
-    """Return the largest gain of the start and, with that, its largest bias.
-
-    If steps take time, the bias is the one of a gain-optimal policy.
-    """
+    """Return the start's gain and bias with an optimal policy."""
     start = mdp.initial_distribution
     return float(start @ best.gain), float(start @ best.bias)
 
@@ -163,25 +162,19 @@ def exact_figures(mdp: TabularMDP, best: OptimalPolicy, policy: Any) -> dict[str
 
 def as_text(report: dict[str, Any]) -> str:
     """Return the text that follows the iterations."""
-    n = len(report["iterations"])
-    lines = [
-        f"nothing changes after {n} iterations"
-        if report["converged"]
-        else f"stopped after {n} iterations, the last of which changed the policy"
-    ]
-    exact, policy = report["exact"], report["policy"]
+    n, exact, policy = len(report["iterations"]), report["exact"], report["policy"]
+    lines = [f"stopped after {n} iterations, the last of which changed the policy"]
+    if report["converged"]:
+        lines = [f"nothing changes after {n} iterations"]
     if exact is not None:
-        if exact["exact_gain"] is None:
-            lines.append("the policy has several recurrent classes, and no one gain")
-        else:
-            lines.append(
-                f"the policy: gain {exact['exact_gain']:.8g} of {exact['optimal_gain']:.8g}, "
-                f"start value {exact['exact_start_value']:.6g} of "
-                f"{exact['optimal_start_value']:.6g} (exact)"
-            )
-        lines.append(
-            f"bias-optimal actions in {exact['n_optimal_actions']} of {len(policy)} states"
-        )
+        found = "the policy has several recurrent classes, and no one gain"
+        if exact["exact_gain"] is not None:
+            found = (
+                "the policy: gain {exact_gain:.8g} of {optimal_gain:.8g}, start value "
+                "{exact_start_value:.6g} of {optimal_start_value:.6g} (exact)"
+            ).format(**exact)
+        right = f"bias-optimal actions in {exact['n_optimal_actions']} of {len(policy)} states"
+        lines += [found, right]
     lines += report["account"][2:]
     if policy is not None and len(policy) <= 200:
         lines.append(f"policy {policy}")
@@ -202,10 +195,10 @@ def read_features(args: argparse.Namespace, space: gym.Space[Any]) -> Any:
         "--features NAME:N", args.features, running.at_least(1, running.MOST_FEATURES)
     )
     name = args.features.partition(":")[0]
-    if name == "fourier":
-        return Standardized(RandomFourier(n, seed=args.seed))
-    if name == "polynomial":
-        return Standardized(Polynomial(n))
+    if name in ("fourier", "polynomial"):
+        return Standardized(
+            RandomFourier(n, seed=args.seed) if name == "fourier" else Polynomial(n)
+        )
     if name != "grid":
         told = f"--features is grid:N, fourier:N or polynomial:N; got {args.features!r}"
         raise InvalidInputError(told)
@@ -240,12 +233,11 @@ def command_line(prog: str | None = None) -> argparse.ArgumentParser:
         help="of observations that cannot be counted: N bumps a dimension of a bounded box, N "
         "random cosines, or monomials up to degree N of standardized components",
     )
-    running.add_arguments(parser, *running.TRIALS, work="if an iteration", exact="figures")
+    running.add_arguments(parser, *running.TRIALS)
     told = "write the search, after each iteration (PolicyIteration.load)"
     add("--save", type=Path, metavar="FILE.npz", help=told)
     add("--resume", action="store_true", help="go on with the search in the file of --save")
-    drawn = "gain, start value and changes"
-    running.add_arguments(parser, *running.SHOWN, drawn=drawn, printed="tables")
+    running.add_arguments(parser, *running.SHOWN)
     return parser
 
 

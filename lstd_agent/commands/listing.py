@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from lstd_agent.commands.running import new_parser, run
+from lstd_agent.commands.running import add_arguments, new_parser, run
 from unichain_gym import make_mdp
 from unichain_gym.suite import MNEMONICS
 
@@ -20,7 +20,7 @@ Commands take the mnemonic alone, too: r20b."""
 def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
     """Print a line for each environment; return the exit status."""
     parser = new_parser(prog, __doc__, _EPILOG)
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    add_arguments(parser, "--json")
     args = parser.parse_args(argv)
     return run(lambda: show(args.json))
 

@@ -24,7 +24,17 @@ COMMANDS = {
 # NumPy and SciPy cannot be imported into less memory (MiB). They may fail, or never return.
 _LEAST_MEMORY = 280
 
-_STATUSES = """exit status:
+_PURPOSES = "\n".join(f"  {name:10} {purpose}" for name, (_, purpose) in COMMANDS.items())
+_HELP = f"""usage: unichain COMMAND [options]
+       unichain --version
+
+commands (for more: unichain COMMAND --help):
+{_PURPOSES}
+
+example:
+  unichain evaluate h36c
+
+exit status:
   0    done
   1    the machine could not: disk, memory, a closed output, a worker
   2    what was asked for is impossible: an option, a name, a file, an environment
@@ -89,7 +99,7 @@ def dispatch(argv: list[str] | None = None) -> int:
 
     name, *rest = (sys.argv[1:] if argv is None else [*argv]) or ["--help"]
     if name in ("-h", "--help", "--version"):
-        return run(lambda: _show(_version() if name == "--version" else _help()))
+        return run(lambda: _show(name))
     if name not in COMMANDS:
         import difflib
 
@@ -101,29 +111,11 @@ def dispatch(argv: list[str] | None = None) -> int:
     return int(import_module(module).main(rest, f"unichain {name}"))
 
 
-def _show(text: str) -> int:
-    print(text)
-    return 0
-
-
-def _version() -> str:
+def _show(option: str) -> int:
     from unichain_gym import __version__
 
-    return f"unichain {__version__}"
-
-
-def _help() -> str:
-    commands = "\n".join(f"  {name:10} {purpose}" for name, (_, purpose) in COMMANDS.items())
-    return f"""usage: unichain COMMAND [options]
-       unichain --version
-
-commands (for more: unichain COMMAND --help):
-{commands}
-
-example:
-  unichain evaluate h36c
-
-{_STATUSES}"""
+    print(f"unichain {__version__}" if option == "--version" else _HELP)
+    return 0
 
 
 if __name__ == "__main__":

@@ -40,9 +40,7 @@ def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
     add("--criterion", choices=get_args(Criterion), default="gain", help="default: gain")
     add("--discount", type=float, metavar="GAMMA", help="for --criterion discounted, below 1")
     add("--worst", action="store_true", help="the worst policy instead")
-    add("--restart", action="store_true", help="start again where an episode ends")
-    shown = {"drawn": "actions and values", "printed": "a table"}
-    running.add_arguments(parser, "--plot", "--json", **shown)
+    running.add_arguments(parser, "--restart", "--plot", "--json")
     args = running.read_arguments(parser, argv, prog or "optimal_policy.py")
     return running.run(lambda: optimal(args))
 

@@ -22,29 +22,23 @@ from lstd_agent.packing import write_files
 from lstd_agent.results import Row, WorkerError, one_line, provenance
 
 
-def check_destinations(picture_at: Path | None, file: Path | None = None) -> None:
-    """Raise, before the work begins, if a picture or a file cannot be written."""
-    if file:
-        check_writable(file)
-    if picture_at:
-        if picture_at.suffix[1:] not in new_figure(1.0, 1.0).canvas.get_supported_filetypes():
-            raise InvalidInputError(f"cannot draw {picture_at}: name a .png, .pdf or .svg file")
-        check_writable(picture_at)
-
-
-def check_writable(path: Path) -> None:
-    """Raise, before the work begins, if a file cannot be written; give the reason."""
-    target = Path(os.path.realpath(path))
-    try:
-        if target.is_dir():
-            raise IsADirectoryError("it is a directory")
-        if not target.parent.is_dir():
-            raise FileNotFoundError("there is no such directory")
-        if target.exists() and not os.access(target, os.W_OK):
-            raise PermissionError("the file there may not be written")
-        write_files({target: b""}, check_only=True)
-    except OSError as error:
-        raise InvalidInputError(f"cannot write {path}: {error.strerror or error}") from None
+def check_destinations(picture_at: Path | None, *files: Path | None) -> None:
+    """Raise, before the work begins, if a picture or a file cannot be written; give the reason."""
+    kinds = new_figure(1.0, 1.0).canvas.get_supported_filetypes() if picture_at else {}
+    if picture_at and picture_at.suffix[1:] not in kinds:
+        raise InvalidInputError(f"cannot draw {picture_at}: name a .png, .pdf or .svg file")
+    for path in filter(None, (*files, picture_at)):
+        target = Path(os.path.realpath(path))
+        try:
+            if target.is_dir():
+                raise IsADirectoryError("it is a directory")
+            if not target.parent.is_dir():
+                raise FileNotFoundError("there is no such directory")
+            if target.exists() and not os.access(target, os.W_OK):
+                raise PermissionError("the file there may not be written")
+            write_files({target: b""}, check_only=True)
+        except OSError as error:
+            raise InvalidInputError(f"cannot write {path}: {error.strerror or error}") from None
 
 
 def as_json(report: dict[str, Any]) -> str:

@@ -143,42 +143,36 @@ def subset(name: str, choices: Sequence[Any], what: str = "") -> dict[str, Any]:
     return {**how, "metavar": name, "help": told}
 
 
-def add_arguments(parser: argparse.ArgumentParser, *flags: str, **told: Any) -> None:
-    """Add arguments that several commands share.
-
-    ``told`` completes their descriptions: which ``work`` is limited in time, which ``exact``
-    figures can be left out, what is ``drawn`` and ``printed``, and the defaults of ``seeds`` and
-    ``out``.
-    """
-    work, exact, drawn, printed = (told.get(k) for k in ("work", "exact", "drawn", "printed"))
-    seeds, out = told.get("seeds", 20), told.get("out", "results")
-    told_id = "Gymnasium id, mnemonic (h36c), or module:id to import a module that registers it"
-    limit = f"refuse to begin {work} will take longer"
-    restart = "start again where the environment terminates, which makes it continuing"
-    shared: dict[str, tuple[Any, ...]] = {  # description, and either a type with default or True
-        "env_id": (told_id,),
-        "--restart": (restart, True),
-        "--seed": ("default: 0", at_least(0), 0, "SEED"),
-        "--max-minutes": (f"{limit} (default: 15)", float, 15.0, "M"),
-        "--no-exact": (f"leave out exact {exact}", True),
-        "--plot": (f"draw {drawn}", Path, None, "FILE.png"),
-        "--json": (f"print one JSON document instead of {printed}", True),
-        "--quiet": ("show no progress", True),
-        "--seeds": (f"number of seeds ({seeds})", at_least(1, 100_000), seeds),
-        "--workers": ("processes (2)", at_least(1, 10_000), 2),
-        "--dask": ("use the Dask cluster at this address instead", str, None, "ADDRESS"),
-        "--out": (f"folder of results ({out})", Path, Path(out)),
-    }
-    for flag in flags:
-        what, *how = shared[flag]
-        if how == [True]:
-            parser.add_argument(flag, action="store_true", help=what)
-        else:
-            names = ("type", "default", "metavar")
-            parser.add_argument(flag, help=what, **dict(zip(names, how, strict=False)))
-
-
+_SWITCH = {"action": "store_true"}
+_SHARED: dict[str, dict[str, Any]] = {
+    "env_id": {
+        "help": "Gymnasium id, mnemonic (h36c), or module:id to import a module that registers it"
+    },
+    "--restart": {**_SWITCH, "help": "start again where an episode ends: the task continues"},
+    "--seed": {"type": at_least(0), "default": 0, "help": "default: 0"},
+    "--max-minutes": {
+        "type": float,
+        "default": 15.0,
+        "metavar": "M",
+        "help": "refuse to begin trials that will take longer (default: 15)",
+    },
+    "--no-exact": {**_SWITCH, "help": "leave out exact values and errors"},
+    "--plot": {"type": Path, "metavar": "FILE.png", "help": "draw the result"},
+    "--json": {**_SWITCH, "help": "print one JSON document instead of tables"},
+    "--quiet": {**_SWITCH, "help": "show no progress"},
+    "--seeds": {"type": at_least(1, 100_000), "default": 20, "help": "number (%(default)s)"},
+    "--workers": {"type": at_least(1, 10_000), "default": 2, "help": "processes (2)"},
+    "--dask": {"metavar": "ADDRESS", "help": "use the Dask cluster at this address instead"},
+    "--out": {"type": Path, "help": "folder of results (%(default)s)"},
+}
 TRIALS = "--restart", "--seed", "--max-minutes", "--no-exact"
 SHOWN = "--plot", "--json", "--quiet"
 RUN = "--seeds", "--workers", "--dask", "--out", "--quiet"
 """Shared arguments of commands that run trials, of what they show, and of studies."""
+
+
+def add_arguments(parser: argparse.ArgumentParser, *flags: str, **defaults: Any) -> None:
+    """Add arguments that several commands share, some with other defaults."""
+    for flag in flags:
+        parser.add_argument(flag, **_SHARED[flag])
+    parser.set_defaults(**defaults)

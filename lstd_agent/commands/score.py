@@ -14,6 +14,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from lstd_agent.environments import import_here
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.problems import ENVIRONMENTS, RHOS
 from lstd_agent.results import open_executor, provenance
-from lstd_agent.scoring import BUILT_IN, MEASURES, Method, Scores, ScoringError, score
+from lstd_agent.scoring import BUILT_IN, MEASURES, Method, ScoringError, score
 
 _EXAMPLE = """examples:
   unichain score my_package:my_method --envs h6 c10 --seeds 5
@@ -51,8 +52,7 @@ def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
         "--against", nargs="*", choices=BUILT_IN, default=list(BUILT_IN), metavar="NAME",
         help=f"score these of ours as well, among {', '.join(BUILT_IN)} (all)",
     )  # fmt: skip
-    told = {"printed": "tables", "out": "results/score", "seeds": 5}
-    running.add_arguments(parser, "--json", *running.RUN, **told)
+    running.add_arguments(parser, "--json", *running.RUN, out=Path("results/score"), seeds=5)
     args = running.read_arguments(parser, argv, prog or "score")
     return running.run(lambda: conduct(args))
 
@@ -78,21 +78,17 @@ def conduct(args: argparse.Namespace) -> int:
             if error.traceback and sys.stderr is not None:
                 print(error.traceback, file=sys.stderr)
             raise
-        shown = outputs.as_json(_document(args, scores)) if args.json else str(scores)
+        medians = {
+            method: {m: np.median(scores.measures(method, m) or [np.nan]) for m in MEASURES}
+            for method in scores.methods
+        }
+        facts = provenance(args.argv, seeds=f"0 to {args.seeds - 1}")
+        document = {"medians": medians, "rows": list(scores.rows), "provenance": facts}
+        shown = outputs.as_json(document) if args.json else str(scores)
         outputs.put_results(args, {"scores.md": str(scores)}, shown, "score_rows", scores.rows)
     if not args.json:
         print(f"Tables and raw rows are in {args.out}{os.sep}")
     return 0
-
-
-def _document(args: argparse.Namespace, scores: Scores) -> dict[str, object]:
-    """Return medians over problems by method and measure, and all rows."""
-    medians = {
-        method: {m: np.median(scores.measures(method, m) or [np.nan]) for m in MEASURES}
-        for method in scores.methods
-    }
-    facts = provenance(args.argv, seeds=f"0 to {args.seeds - 1}")
-    return {"medians": medians, "rows": list(scores.rows), "provenance": facts}
 
 
 def _named(text: str) -> tuple[str, Method]:

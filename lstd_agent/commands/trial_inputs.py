@@ -166,10 +166,9 @@ def check_cost(
 
     More than ``--max-minutes`` are refused.
     """
-    n_steps = args.trials * (t_max + 1)
+    n_steps, few = args.trials * (t_max + 1), min(t_max, 9)
     if n_steps < _CHEAP_STEPS:
         return
-    few = min(t_max, 9)
     start = time.perf_counter()
     SeminormLSTDAgent(OneHot()).collect(envs, policy, envs.num_envs, few, seed=0)
     rate = envs.num_envs * (few + 1) / (time.perf_counter() - start)

@@ -51,15 +51,11 @@ class Kernel:
         return self._of_squared_distance(_exact_squared_distances(x, y))
 
     def paired(self, x: Rows, y: Rows) -> FloatArray:
-        """Return k between corresponding rows.
+        """Return k between corresponding rows, shape (...).
 
         Parameters
         ----------
         x, y : ndarray, shape (..., d), or csr_array
-
-        Returns
-        -------
-        ndarray, shape (...)
         """
         difference = x - y
         square = difference.power(2) if is_sparse(difference) else np.square(difference)

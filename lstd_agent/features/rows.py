@@ -25,9 +25,6 @@ def as_rows(features: Any, n: int) -> Rows:
     They must be real and finite. The result is a copy: a function may write its next features
     into the same array. Sparse features become CSR.
     """
-    shaped = f"features must have shape ({n}, d), one row an observation; got "
-    if is_sparse(features) and features.ndim != 2:
-        raise InvalidInputError(f"{shaped}{features.shape}")
     if type(features).__module__.startswith("torch"):
         features = features.detach().cpu().numpy()
     try:
@@ -40,7 +37,9 @@ def as_rows(features: Any, n: int) -> Rows:
             f"features must be an array of real numbers; got {features!r}"
         ) from None
     if rows.ndim != 2 or rows.shape[0] != n or rows.shape[1] == 0:
-        raise InvalidInputError(f"{shaped}{rows.shape}")
+        raise InvalidInputError(
+            f"features must have shape ({n}, d), one row an observation; got {rows.shape}"
+        )
     if not np.isfinite(rows.data if is_sparse(rows) else rows).all():
         row, column = np.argwhere(~np.isfinite(dense(rows)))[0]
         raise InvalidInputError(
@@ -58,11 +57,6 @@ def dense(rows: Rows) -> FloatArray:
     """Return feature rows as an ndarray (n, d)."""
     array: FloatArray = rows.toarray() if is_sparse(rows) else rows
     return array
-
-
-def with_ones(features: FloatArray) -> FloatArray:
-    """Return features (f, 1), shape (n, d + 1)."""
-    return np.column_stack((features, np.ones(len(features))))
 
 
 def squared_distances(x: Rows, y: Rows) -> FloatArray:

@@ -65,15 +65,11 @@ class OneHot:
     """
 
     def table(self, n_states: int) -> Rows:
-        """Return the identity matrix.
+        """Return the identity matrix, sparse (CSR).
 
         Parameters
         ----------
         n_states : int
-
-        Returns
-        -------
-        csr_array, shape (n_states, n_states)
         """
         return sparse.eye_array(n_states, format="csr")
 
@@ -104,15 +100,11 @@ class GaussianFeatures:
         check_integer("seed", self.seed, 0)
 
     def table(self, n_states: int) -> FloatArray:
-        """Draw the features.
+        """Return drawn features, shape (n_states, d).
 
         Parameters
         ----------
         n_states : int
-
-        Returns
-        -------
-        ndarray, shape (n_states, d)
         """
         rng = np.random.default_rng(self.seed)
         return np.arange(n_states)[:, None] + rng.standard_normal((n_states, self.d))
@@ -152,8 +144,7 @@ class Standardized:
     def __post_init__(self) -> None:
         if is_table(self.features) or isinstance(self.features, TableBuilder | type):
             raise InvalidInputError(
-                "only functions and transformers of observations can be standardized; got "
-                f"{self.features!r}"
+                f"only functions and transformers can be standardized; got {self.features!r}"
             )
         if (self.mean is None) != (self.deviation is None):
             raise InvalidInputError("give both mean and deviation, or none of them")
@@ -198,8 +189,7 @@ class Standardized:
         """Return the features (n, d) of observations (n, k)."""
         if self.mean is None or self.deviation is None:
             raise NotFittedError(
-                "mean and deviation are not known yet: collect trials first, or use "
-                "measured(samples)"
+                "mean and deviation are not known: collect trials first, or use measured(samples)"
             )
         mean = np.asarray(self.mean, dtype=np.float64)
         x = (as_vectors(observations, mean.size) - mean) / np.asarray(self.deviation)
@@ -211,7 +201,6 @@ def feature_table(features: Features, observations: NDArray[np.generic]) -> Rows
 
     Raises `InvalidInputError` if they have another shape or a number is not finite.
     """
-    n_states = len(observations)
     table: Any = features
     if isinstance(features, str | type):
         raise InvalidInputError(
@@ -219,12 +208,12 @@ def feature_table(features: Features, observations: NDArray[np.generic]) -> Rows
             f"{features!r}"
         )
     if isinstance(features, TableBuilder):
-        table = features.table(n_states)
+        table = features.table(len(observations))
     elif isinstance(features, Transformer):
-        table = features.transform(observations.reshape(n_states, -1))
+        table = features.transform(observations.reshape(len(observations), -1))
     elif callable(features):
         table = features(observations)
-    return as_rows(table, n_states)
+    return as_rows(table, len(observations))
 
 
 def vector_features(features: Features) -> Callable[[FloatArray], Rows]:
@@ -254,9 +243,8 @@ class _Checked:
         self._d = self._d or rows.shape[1]
         if rows.shape[1] != self._d:
             raise InvalidInputError(
-                f"a function of observations returned {self._d} features before, and "
-                f"{rows.shape[1]} of {len(observations)} observations: the number of features "
-                "must not change"
+                "the number of features must not change: a function returned "
+                f"{self._d} features before, and {rows.shape[1]} of {len(rows)} observations"
             )
         return rows
 

@@ -30,6 +30,14 @@ def _set(features: Any, **values: Any) -> None:
         object.__setattr__(features, name, value)
 
 
+def _check_size(n_features: int) -> None:
+    """Raise if there are more features than an index can number."""
+    if n_features >= 2**31:
+        raise InvalidInputError(
+            f"{n_features:.1e} are too many features: use fewer dimensions, or a coarser basis"
+        )
+
+
 def _box(low: ArrayLike, high: ArrayLike) -> tuple[FloatArray, FloatArray]:
     """Return the bounds of a box as two vectors (k,), or raise if they do not make one."""
     hint = ": give the range that the observations really cover"
@@ -39,6 +47,11 @@ def _box(low: ArrayLike, high: ArrayLike) -> tuple[FloatArray, FloatArray]:
             f"low and high must be equally long, and low below high; got {low!r} and {high!r}"
         )
     return lower, upper
+
+
+def _points(*axes: NDArray[Any]) -> NDArray[Any]:
+    """Return the points (n, k) of a grid, the last coordinate changing fastest."""
+    return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(axes))
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,10 +104,8 @@ class RadialBasis:
             If n is below 2, or an interval is empty.
         """
         lower, upper = _box(low, high)
-        if check_integer("n", n, 1) < 2:
-            raise InvalidInputError(f"a grid needs at least 2 centers a dimension; got {n}")
-        axes = np.meshgrid(*np.linspace(lower, upper, n).T, indexing="ij")
-        return cls(np.stack(axes, axis=-1).reshape(-1, lower.size), (upper - lower) / (n - 1))
+        axes = np.linspace(lower, upper, check_integer("the number of centers n", n, 2)).T
+        return cls(_points(*axes), (upper - lower) / (n - 1))
 
     @classmethod
     def kmeans(cls, samples: ArrayLike, n: int, seed: int = 0) -> Self:
@@ -121,15 +132,14 @@ class RadialBasis:
         -----
         Lloyd's iteration from the start of Arthur & Vassilvitskii (2007), k-means++.
         """
-        x = as_vectors(frozen_array("samples", samples))
-        if check_integer("n", n, 1) < 2:
-            raise InvalidInputError(f"kmeans needs at least 2 centers; got n={n}")
+        x, n = frozen_array("samples", samples), check_integer("the number of centers n", n, 2)
+        x = as_vectors(x)
         if (n_points := len(np.unique(x, axis=0))) < n:
             raise InvalidInputError(
                 f"kmeans needs at least as many different samples as centers, {n}; got {n_points}"
             )
-        deviation = x.std(axis=0)
-        scale: FloatArray = np.where(deviation > 0.0, deviation, 1.0)
+        scale = x.std(axis=0)
+        scale[scale == 0.0] = 1.0
         centers = _lloyd(x / scale, n, np.random.default_rng(check_integer("seed", seed, 0)))
         apart = squared_distances(centers, centers)
         np.fill_diagonal(apart, np.inf)
@@ -137,10 +147,9 @@ class RadialBasis:
 
     def __call__(self, observations: NDArray[np.generic]) -> FloatArray:
         """Return the features (n, d) of observations (n, k)."""
-        width: FloatArray = np.asarray(self.width, dtype=np.float64)
-        centers: FloatArray = np.asarray(self.centers, dtype=np.float64) / width
-        x: FloatArray = as_vectors(observations, centers.shape[1]) / width
-        return np.asarray(np.exp(-0.5 * squared_distances(x, centers)))
+        width, centers = np.asarray(self.width), np.asarray(self.centers)
+        x = as_vectors(observations, centers.shape[1])
+        return np.asarray(np.exp(-0.5 * squared_distances(x / width, centers / width)))
 
 
 @dataclass(frozen=True)
@@ -165,21 +174,19 @@ class Polynomial:
     scale: float = 1.0
 
     def __post_init__(self) -> None:
-        degree = check_integer("the degree of a Polynomial", self.degree, -1)
+        check_integer("the degree of a Polynomial", self.degree, 0)
         scale = frozen_array("the scale of a Polynomial", self.scale)
-        if degree < 0 or scale.ndim or not scale > 0.0:
-            raise InvalidInputError(
-                f"Polynomial needs a degree of at least 0 and a positive scale; got {self}"
-            )
+        if scale.ndim or not scale > 0.0:
+            raise InvalidInputError(f"a Polynomial has a positive scale; got {self.scale!r}")
 
     def __call__(self, observations: NDArray[np.generic]) -> FloatArray:
         """Return the features (n, d) of observations (n, k)."""
         x = as_vectors(observations) / self.scale
-        factors = [
+        factors = (
             list(chosen)
             for degree in range(self.degree + 1)
             for chosen in combinations_with_replacement(range(x.shape[1]), degree)
-        ]
+        )
         return np.stack([x[:, chosen].prod(axis=1) for chosen in factors], axis=1)
 
 
@@ -219,17 +226,8 @@ class TileCoding:
 
     def __post_init__(self) -> None:
         low, high = _box(self.low, self.high)
-        n_tiles = check_integer("n_tiles", self.n_tiles, 0)
-        if n_tiles < 1 or check_integer("n_tilings", self.n_tilings, 0) < 1:
-            raise InvalidInputError(
-                "TileCoding needs at least 1 tile and 1 tiling; got "
-                f"n_tiles={self.n_tiles} and n_tilings={self.n_tilings}"
-            )
-        if self.n_tilings * (n_tiles + 1) ** low.size >= 2**31:
-            raise InvalidInputError(
-                f"{self.n_tilings} tilings of {n_tiles + 1} tiles in each of {low.size} "
-                "dimensions are too many features: tile fewer dimensions, or more coarsely"
-            )
+        side = check_integer("n_tiles", self.n_tiles, 1) + 1
+        _check_size(check_integer("n_tilings", self.n_tilings, 1) * side**low.size)
         _set(self, low=low, high=high)
 
     def __call__(self, observations: NDArray[np.generic]) -> sparse.csr_array:
@@ -275,18 +273,14 @@ class FourierBasis:
 
     def __post_init__(self) -> None:
         low, high = _box(self.low, self.high)
-        if (check_integer("order", self.order, 0) + 1) ** low.size >= 2**31:
-            raise InvalidInputError(
-                f"order {self.order} in {low.size} dimensions gives too many features"
-            )
+        _check_size((check_integer("order", self.order, 0) + 1) ** low.size)
         _set(self, low=low, high=high)
 
     def __call__(self, observations: NDArray[np.generic]) -> FloatArray:
         """Return the features (n, d) of observations (n, k)."""
         low, high = np.asarray(self.low), np.asarray(self.high)
         place = (as_vectors(observations, low.size) - low) / (high - low)
-        axes = np.meshgrid(*[np.arange(self.order + 1)] * low.size, indexing="ij")
-        frequency = np.stack(axes, axis=-1).reshape(-1, low.size)
+        frequency = _points(*[np.arange(self.order + 1)] * low.size)
         return np.asarray(np.cos(np.pi * place @ frequency.T))
 
 

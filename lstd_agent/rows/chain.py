@@ -13,14 +13,14 @@ from lstd_agent.rows.layers import Layer
 
 
 class ChainRows(CountRows):
-    """Rows of a chain of S states.
+    """Rows of a chain of S states, from its distributions (t_max + 1, S) and a table of features.
 
-    From its distributions (t_max + 1, S), transition matrix, expected rewards (S,) and mean
-    durations (S,) of steps, and a table (S, d) of features. Timesteps after ``t_max`` stand for
-    p*, ``stationary``.
+    ``rewards`` and ``durations`` (S,) of steps are means. Timesteps after ``t_max`` stand for p*,
+    ``stationary``.
     """
 
     support_threshold = 1e-8
+    is_sparse, n_trials = False, 0
 
     def __init__(
         self,
@@ -36,16 +36,13 @@ class ChainRows(CountRows):
     ) -> None:
         self.visits: Any = distributions
         self.t_max, self.rcond = len(distributions) - 1, rcond
-        self.terminal = self._main = terminal
-        self.constant, self.is_sparse, self.n_trials = float(terminal is None), False, 0
-        self._lives = np.arange(len(rewards)) != terminal
-        times = np.ones(len(rewards)) if durations is None else durations
-        self._chain, self._stationary = (rewards, times, P), stationary
         self.table = self.candidate_features = np.asarray(table, dtype=np.float64)
+        self._chain = rewards, np.ones(len(rewards)) if durations is None else durations, P
+        self._stationary: Any = stationary
         seen: Any = distributions.any(axis=0)
         while (more := seen | (P.T @ seen > 0.0)).sum() > seen.sum():
             seen = more
-        self.seen = seen
+        self._set_seen(seen, terminal)
 
     def merged(self, start: int, stop: int, group: Any = None) -> Iterator[Layer]:
         """Yield one layer."""
@@ -63,9 +60,6 @@ class ChainRows(CountRows):
         return [None]
 
     def _visits_in(self, windows: IntArray, group: Any = None) -> FloatArray:
-        return np.stack(
-            [
-                np.asarray(self._stationary if a > self.t_max else self.visits[a:b].sum(axis=0))
-                for a, b in windows.tolist()
-            ]
-        )
+        inside = [self.visits[a:b].sum(axis=0) for a, b in windows.tolist()]
+        late = windows[:, :1] > self.t_max
+        return np.asarray(np.where(late, self._stationary, inside) if late.any() else inside)

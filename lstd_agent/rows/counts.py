@@ -15,10 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from lstd_agent.arrays import FloatArray, IntArray
+from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.features.kernels import Kernel
 from lstd_agent.features.rows import Rows, dense, is_sparse
-from lstd_agent.rows.classes import RecurrentClass, recurrent_classes
 from lstd_agent.rows.layers import Coordinates, Layer, Samples
 from lstd_agent.trials.counts import TransitionCounts
 from lstd_agent.trials.kept import KeptTrials
@@ -28,12 +27,19 @@ from lstd_agent.trials.kept import KeptTrials
 FEWEST_SPARSE, LARGEST_DENSITY, _CHUNK = 500, 0.02, 2**22
 
 
-class CountRows(Samples):
-    """Rows of transition counts.
+class RecurrentClass(NamedTuple):
+    """States that were never seen to be left, and the number of transitions between them."""
 
-    From at least one batch of counts of the same states and timesteps, and a table (S, d) of
-    features, zero in the terminal state, where tasks end. ``sample`` holds some whole trials, of
-    state numbers.
+    states: IntArray
+    period: int
+    n_transitions: int
+
+
+class CountRows(Samples):
+    """Rows of at least one batch of transition counts.
+
+    The table (S, d) of features is zero in the terminal state, where tasks end. ``sample`` holds
+    some whole trials, of state numbers.
     """
 
     are_places = True
@@ -52,47 +58,49 @@ class CountRows(Samples):
         self.table = self.candidate_features = table
         self.rcond, self.whole_trials = rcond, sample
         self.n_states, self.t_max = batches[0].n_states, batches[0].t_max
-        self._take(batches, _entries_of(batches))
-        self.seen = np.zeros(self.n_states, dtype=bool)
-        for states in np.divmod(self._moves.place, self.n_states):
-            self.seen[states] = True
-        # A task that was never seen to end counts as continuing.
-        self.terminal = terminal if terminal is not None and self.seen[terminal] else None
-        self.constant = float(self.terminal is None)
-        self._lives = np.arange(self.n_states) != self.terminal
-        self._main = self.terminal
+        self.candidates = np.arange(self.n_states)
+        self._take(batches, _stacked(batches))
+        seen = np.unique(np.divmod(np.unique(self._moves.indices), self.n_states))
+        self._set_seen(np.isin(np.arange(self.n_states), seen), terminal)
         self.is_sparse = self.constant > 0.0 and _is_sparse_table(table)
 
-    def _take(self, batches: Sequence[TransitionCounts], entries: Sequence[Any]) -> None:
-        self.batches, (self._moves, self._paid, self._times) = list(batches), entries
+    def _set_seen(self, seen: BoolArray, terminal: int | None) -> None:
+        self.seen = seen
+        # A task that was never seen to end counts as continuing.
+        self.terminal = terminal if terminal is not None and seen[terminal] else None
+        self._main, self.constant = self.terminal, float(self.terminal is None)
+        self._lives = np.arange(len(seen)) != self.terminal
+
+    def _take(self, batches: Sequence[TransitionCounts], stacked: Sequence[Any]) -> None:
+        self.batches, (self._moves, self._paid, self._times) = list(batches), stacked
         self._trials = np.array([batch.n_trials for batch in batches])
         self.n_trials = int(self._trials.sum())
         self.trials_at = np.sum([batch.trials_at for batch in batches], axis=0)
         self.models: dict[Any, Any] = {}  # those of `lstd_agent.system.model`
 
-    def _of(self, batches: Sequence[TransitionCounts], entries: Sequence[Any]) -> CountRows:
+    def _of(self, batches: Sequence[TransitionCounts], stacked: Sequence[Any]) -> CountRows:
         """Return rows of other batches with the same coordinates, terminal and main state."""
         assert self.is_sparse or self.p  # coordinates are found once
         other = copy.copy(self)
-        derived = "visits mean_rewards mean_durations starts recurrent_classes"
-        for name in derived.split():
+        for name in ["visits", "mean_rewards", "mean_durations", "starts", "recurrent_classes"]:
             vars(other).pop(name, None)
-        other._take(batches, entries)
+        other._take(batches, stacked)
         return other
 
     def subset(self, group: IntArray) -> CountRows:
         """Return the rows of some batches."""
-        entries = [each and each.only(group) for each in (self._moves, self._paid, self._times)]
-        return self._of([self.batches[b] for b in group], entries)
+        place = (np.arange(self.t_max + 1)[:, None] * len(self.batches) + group).ravel()
+        every = self._moves, self._paid, self._times
+        stacked = [None if each is None else each[place] for each in every]
+        return self._of([self.batches[b] for b in group], stacked)
 
     def dealt(self, n: int) -> CountRows:
-        """Return the same counts in n groups, to compare groups.
+        """Return the same counts in n groups: transitions are dealt out with a fixed seed.
 
-        Transitions are dealt out at random with a fixed seed: transitions of Markov states are as
-        independent as trials.
+        Those of Markov states are as independent as trials.
         """
         batches = _dealt(self.total, n, np.random.default_rng(0))
-        return self._of(batches, _entries_of(batches))
+        return self._of(batches, _stacked(batches))
 
     @cached_property
     def coordinates(self) -> Coordinates:
@@ -123,9 +131,8 @@ class CountRows(Samples):
         """Yield one layer, of all states that were seen from start up to stop."""
         *numbers, P = self._sums(start, stop, None if group is None else [group])
         seen = np.flatnonzero(numbers[0])
-        rows, lives, (visits, rewards, times) = self.rows, self._lives, numbers
-        few = visits[seen], rewards[seen], times[seen], lives[seen]
-        yield Layer(rows[seen], *few, rows, P[seen])
+        few = (each[seen] for each in (self.rows, *numbers, self._lives))
+        yield Layer(*(*few, self.rows, P[seen]))
 
     def layers(
         self, start: int, stop: int, groups: Sequence[IntArray] | None = None
@@ -135,16 +142,16 @@ class CountRows(Samples):
         n = G * self.n_states
         table = np.tile(self.rows, (G, 1)) if G > 1 else self.rows
         lives = np.tile(self._lives, G)
-        step = max(1, min(_CHUNK // n**2, T) or _CHUNK * T // max(G * len(self._moves.t), 1))
+        step = max(1, min(_CHUNK // n**2, T) or _CHUNK * T // max(G * self._moves.nnz, 1))
         for last in range(stop, start, -step):
             first = max(start, last - step)
             visits, rewards, times, P = self._sums(first, last, groups, by_time=True)
             steps: Any = P.toarray() if (last - first) * n**2 <= _CHUNK else P
+            goes_on = (visits > 0.0) & np.tile(lives, last - first)
             for t in reversed(range(last - first)):
                 at = slice(t * n, (t + 1) * n)
-                goes_on = (visits[at] > 0.0) & lives
-                numbers = visits[at], rewards[at], times[at]
-                yield Layer(table, *numbers, goes_on, table, steps[at])
+                numbers = [each[at] for each in (visits, rewards, times, goes_on)]
+                yield Layer(*(table, *numbers, table, steps[at]))
 
     def _sums(
         self,
@@ -160,27 +167,40 @@ class CountRows(Samples):
         """
         S, groups = self.n_states, groups or [np.arange(len(self.batches))]
         G, number = len(groups), np.zeros(len(self.batches), dtype=np.int64)
-        for g, group in enumerate(groups):
-            number[group] = g
+        for i, group in enumerate(groups):
+            number[group] = i
         n = (stop - start if by_time else 1) * G * S
         members = np.concatenate(groups)
 
-        def taken(entries: _Entries) -> tuple[_Entries, IntArray]:
-            found = entries.between(start, stop, members)
-            return found, ((found.t - start) * by_time * G + number[found.batch]) * S
+        def taken(matrix: Any) -> tuple[Any, Any, Any, FloatArray]:
+            t, batch, place, values = self._entries(matrix, start, stop, members)
+            return ((t - start) * by_time * G + number[batch]) * S, number[batch], place, values
 
-        def means(entries: _Entries) -> FloatArray:
-            found, first = taken(entries)
-            sums = np.bincount(first + found.place, found.number, n)
+        def means(matrix: Any) -> FloatArray:
+            first, _, place, values = taken(matrix)
+            sums = np.bincount(first + place, values, n)
             return np.asarray(sums / np.where(visits > 0.0, visits, 1.0))
 
-        moves, first = taken(self._moves)
-        state, following = np.divmod(moves.place, S)
-        row, column = first + state, number[moves.batch] * S + following
-        visits = np.bincount(row, moves.number, n).astype(np.float64)
-        P = sparse.csr_array((moves.number / visits[row], (row, column)), shape=(n, G * S))
+        first, g, place, values = taken(self._moves)
+        state, following = np.divmod(place, S)
+        row, column = first + state, g * S + following
+        visits: Any = np.bincount(row, values, n)
+        P = sparse.csr_array((values / visits[row], (row, column)), shape=(n, G * S))
         times = np.ones(n) if self._times is None else means(self._times)
         return visits, means(self._paid), times, P
+
+    def _entries(
+        self, matrix: Any, start: int, stop: int, group: IntArray | None = None
+    ) -> tuple[IntArray, IntArray, IntArray, FloatArray]:
+        """Return the timesteps, batches, columns and values of entries, in this order."""
+        B = len(self.batches)
+        row: Any = slice(start * B, stop * B)
+        if group is not None and len(group) < B:
+            row = (np.arange(start, stop)[:, None] * B + np.sort(group)).ravel()
+        part = matrix[row]
+        rows = row if isinstance(row, np.ndarray) else np.arange(start * B, stop * B)
+        t, batch = np.divmod(np.repeat(rows, np.diff(part.indptr)), B)
+        return t, batch, part.indices, part.data
 
     def zero(self, anchor: int) -> FloatArray | None:
         """Return the row of the main state."""
@@ -195,20 +215,20 @@ class CountRows(Samples):
     @cached_property
     def visits(self) -> sparse.csr_array:
         """Number of visits of each state at each timestep, CSR (t_max + 1, S)."""
-        moves, shape = self._moves, (self.t_max + 1, self.n_states)
-        place = moves.t, moves.place // self.n_states
-        return sparse.csr_array((moves.number, place), shape=shape)
+        t, _, place, number = self._entries(self._moves, 0, self.t_max + 1)
+        shape = self.t_max + 1, self.n_states
+        return sparse.csr_array((number, (t, place // self.n_states)), shape=shape)
 
     def sums_at(self, name: str) -> Any:
         """Return the sums of rewards or durations of timesteps, None if all are 1."""
-        entries = self._paid if name == "rewards" else self._times
-        return entries and np.bincount(entries.t, entries.number, self.t_max + 1)
+        sums = self._paid if name == "rewards" else self._times
+        return None if sums is None else sums.sum(axis=1).reshape(self.t_max + 1, -1).sum(axis=1)
 
     def transitions(self, start: int = 0, stop: int | None = None) -> sparse.csr_array:
         """Return the numbers of transitions (S, S) of a run of timesteps, by default of all."""
-        S = self.n_states
-        moves = self._moves.between(start, self.t_max + 1 if stop is None else stop)
-        return sparse.csr_array((moves.number, np.divmod(moves.place, S)), shape=(S, S))
+        S, stop = self.n_states, self.t_max + 1 if stop is None else stop
+        *_, place, number = self._entries(self._moves, start, stop)
+        return sparse.csr_array((number, np.divmod(place, S)), shape=(S, S))
 
     def pooled(self) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return visits, mean rewards and mean durations (S,) over all timesteps."""
@@ -219,10 +239,6 @@ class CountRows(Samples):
         """States in which trials start, the terminal one left out."""
         start = np.flatnonzero(self.visits[[0]].toarray()[0])
         return np.asarray(start[start != self.terminal])
-
-    def candidate(self, index: int) -> int:
-        """Return a candidate reference state as it is encoded."""
-        return index
 
     def trial_features(self, most: int) -> tuple[Any, IntArray]:
         """Return the states (m, t_max + 1) of the whole trials, and their lengths (m,)."""
@@ -244,20 +260,14 @@ class CountRows(Samples):
 
     def _visits_in(self, windows: IntArray, group: IntArray | None = None) -> FloatArray:
         """Return the visits (n, S) of each state in each window."""
-        found = []
-        for start, stop in windows.tolist():
-            moves = self._moves.between(start, stop, group)
-            found.append(np.bincount(moves.place // self.n_states, moves.number, self.n_states))
-        return np.stack(found)
+        every = [self._entries(self._moves, a, b, group)[2:] for a, b in windows.tolist()]
+        S = self.n_states
+        return np.stack([np.bincount(place // S, number, S) for place, number in every])
 
     def moves_of(self, windows: IntArray, segments: Any = None) -> Callable[[IntArray], FloatArray]:
-        """Return the function that gives the number of samples (n, m) of what comes after states.
-
-        Consecutive visits of a state count once.
-        """
+        """As `samples_of`, but consecutive visits of a state count once."""
         visits = self._visits_in(windows)
-        stays = [self.transitions(start, stop).diagonal() for start, stop in windows.tolist()]
-        left = visits - np.stack(stays)
+        left = visits - [self.transitions(a, b).diagonal() for a, b in windows.tolist()]
         left = np.where(left > 0.0, left, visits)
         return lambda states: np.asarray(left[:, states])
 
@@ -272,11 +282,39 @@ class CountRows(Samples):
         return reduce(add, self.batches)
 
 
-def _is_sparse_table(table: Rows) -> bool:
-    """Return whether features are many and sparse, with the same sum for each state.
+def recurrent_classes(transitions: sparse.csr_array) -> list[RecurrentClass]:
+    """Return the closed classes of a matrix of transition counts, the most visited one first."""
+    from scipy.sparse.csgraph import breadth_first_order  # takes long to import
 
-    Tiles and one-hot features have this sum, so they can represent a constant.
+    found = []
+    for states in closed_classes(transitions):
+        within = transitions[states][:, states]
+        order, before = breadth_first_order(within, 0)
+        level = np.zeros(len(states), dtype=np.int64)
+        for state in order[1:]:
+            level[state] = level[before[state]] + 1
+        origin, target = within.nonzero()
+        period = int(np.gcd.reduce(level[origin] + 1 - level[target]))
+        found.append(RecurrentClass(states, period, int(within.sum())))
+    return sorted(found, key=lambda each: -each.n_transitions)
+
+
+def closed_classes(transitions: sparse.csr_array) -> list[IntArray]:
+    """Return the classes of states that are never left, by numbers or frequencies (S, S).
+
+    A state without transitions is of no class: its trials were over.
     """
+    from scipy.sparse.csgraph import connected_components
+
+    n_classes, label = connected_components(transitions, directed=True, connection="strong")
+    origin, target = label[np.stack(transitions.nonzero())]
+    is_closed = np.isin(np.arange(n_classes), origin)
+    is_closed[origin[origin != target]] = False
+    return [np.flatnonzero(label == number) for number in np.flatnonzero(is_closed)]
+
+
+def _is_sparse_table(table: Rows) -> bool:
+    """Return whether features are many and sparse, with the same sum for each state, as tiles."""
     S, d = table.shape
     n_nonzero = table.nnz if is_sparse(table) else np.count_nonzero(table)
     if d < FEWEST_SPARSE or n_nonzero > LARGEST_DENSITY * S * d:
@@ -285,61 +323,29 @@ def _is_sparse_table(table: Rows) -> bool:
     return bool(total[0] != 0.0 and np.allclose(total, total[0], rtol=1e-12))
 
 
-class _Entries(NamedTuple):
-    """Entries of the sparse matrices of batches, in order of their timestep."""
+def _stacked(batches: Sequence[TransitionCounts]) -> list[Any]:
+    """Return transitions, rewards and durations of B batches: rows are timesteps, then batches."""
 
-    t: IntArray
-    batch: IntArray
-    place: IntArray
-    number: FloatArray
+    def stacked(matrices: Sequence[Any]) -> Any:
+        T, B = matrices[0].shape[0], len(matrices)
+        order = np.arange(T * B).reshape(B, T).T.ravel()
+        return sparse.csr_array(sparse.vstack(matrices, format="csr")[order], dtype=np.float64)
 
-    @classmethod
-    def of(cls, matrices: Sequence[Any]) -> _Entries:
-        t = np.concatenate([_timesteps(M) for M in matrices])
-        batch = np.repeat(np.arange(len(matrices)), [M.nnz for M in matrices])
-        order = np.argsort(t, kind="stable")
-        place = np.concatenate([M.indices for M in matrices])[order].astype(np.int64)
-        number = np.concatenate([M.data for M in matrices])[order].astype(np.float64)
-        return cls(t[order], batch[order], place, number)
-
-    def between(self, start: int, stop: int, batches: IntArray | None = None) -> _Entries:
-        first, last = np.searchsorted(self.t, (start, stop))
-        part: Any = slice(first, last)
-        n = int(self.batch.max(initial=0)) + 1
-        if batches is not None and len(batches) < n:
-            part = first + np.flatnonzero(np.isin(np.arange(n), batches)[self.batch[part]])
-        return _Entries(self.t[part], self.batch[part], self.place[part], self.number[part])
-
-    def only(self, group: IntArray) -> _Entries:
-        """Return the entries of some batches, which are numbered anew."""
-        kept = np.flatnonzero(np.isin(self.batch, group))
-        batch = np.searchsorted(group, self.batch[kept])
-        return _Entries(self.t[kept], batch, self.place[kept], self.number[kept])
-
-
-def _entries_of(batches: Sequence[TransitionCounts]) -> tuple[_Entries, _Entries, _Entries | None]:
-    """Return the entries of transitions, rewards and durations."""
     times = [batch.duration_sums for batch in batches if batch.duration_sums is not None]
-    moves = _Entries.of([batch.transition_counts for batch in batches])
-    paid = _Entries.of([batch.reward_sums for batch in batches])
-    return moves, paid, _Entries.of(times) if times else None
-
-
-def _timesteps(matrix: Any) -> IntArray:
-    """Return the row of each entry of a CSR matrix."""
-    return np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+    moves = stacked([batch.transition_counts for batch in batches])
+    paid = stacked([batch.reward_sums for batch in batches])
+    return [moves, paid, stacked(times) if times else None]
 
 
 def _dealt(counts: TransitionCounts, n: int, rng: np.random.Generator) -> list[TransitionCounts]:
     """Deal transitions out to n groups, with the rewards and durations of their visits."""
     N, S = counts.transition_counts, counts.n_states
-    state = _timesteps(N), N.indices // S
+    state = np.repeat(np.arange(N.shape[0]), np.diff(N.indptr)), N.indices // S
 
     def visits(numbers: Any) -> sparse.csr_array:
         return sparse.csr_array((numbers.astype(np.float64), state), shape=(N.shape[0], S))
 
-    once = visits(N.data)
-    once.data = 1.0 / once.data
+    once = visits(N.data).power(-1)
     groups = []
     for part in rng.multinomial(N.data, np.full(n, 1.0 / n)).T:
         # Zeros are removed in place, so the arrays are copied first.

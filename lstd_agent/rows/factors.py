@@ -7,8 +7,7 @@ before they are summed. c holds numbers: for single steps, rewards and durations
 
 A factor keeps at most p rows with the same products, p being the number of features; for many
 features of trials the products :math:`A^T [\,A \;|\; B \;|\; c\,]`, which are faster to sum.
-Factors of runs and of groups of trials stack: windows, the gain and mean features, with or without
-a group of trials, follow from small factors.
+Factors of runs and of groups of trials stack, so that data are read once.
 """
 
 from __future__ import annotations
@@ -23,14 +22,19 @@ import numpy as np
 
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.decompositions import svd
-from lstd_agent.rows.layers import Layer, Samples
+from lstd_agent.rows.layers import Layer
 
 # Smallest number of features of trials for which products are kept, whose smaller eigenvalues,
-# relative to the largest, are rounding.
-_PRODUCTS_FROM, _ROUNDING = 32, 1e-14
+# relative to the largest, are rounding; number of rows that are taken together.
+_PRODUCTS_FROM, _ROUNDING, _WAITING = 32, 1e-14, 4096
 
-# Number of waiting rows that are factored, or multiplied, together.
-_WAITING = 4096
+
+MIN_SAMPLES = 10.0
+"""An observation was not seen if the number of its samples is smaller."""
+
+# Features were not seen if a larger part of them is outside the range; smaller singular values,
+# relative to the largest, are then rounding.
+_OUTSIDE, _RANGE = 1e-3, 1e-5
 
 
 class Reduced(NamedTuple):
@@ -85,6 +89,20 @@ class Factor:
         """The columns of c."""
         return self.held[:, 2 * self.p :]
 
+    def above(
+        self, gain: float, following: FloatArray | None = None, exits: bool = False
+    ) -> Factor:
+        """Return the factor of single steps with rewards above the gain as numbers.
+
+        If steps are ``exits``, weights (p, q) of the ``following`` window give the next values.
+        """
+        own, less, numbers = self.held[:, : self.p], self.held[:, self.p : -2], self.numbers
+        c = np.zeros((len(own), 1 if following is None else following.shape[1]))
+        c[:, 0] = numbers[:, 0] - gain * numbers[:, 1]
+        if exits and following is not None:
+            c, less = c + (own - less) @ following, own
+        return replace(self, held=np.hstack((own, less, c)))
+
     @property
     def mean(self) -> FloatArray:
         """Mean features (p,) of the run's rows."""
@@ -96,14 +114,11 @@ class Factor:
 
 def total(factors: Sequence[Factor]) -> Factor:
     """Return the factor of all rows of at least one factor."""
-    first = factors[0]
+    first, every = factors[0], [each.held for each in factors]
     if len(factors) == 1:
         return first
+    held = np.sum(every, axis=0) if first.are_products else _fewer(np.vstack(every), first.p)
     sums, n = np.sum([each.sums for each in factors], axis=0), sum(each.n for each in factors)
-    if first.are_products:
-        held = np.sum([each.held for each in factors], axis=0)
-    else:
-        held = _fewer(np.vstack([each.held for each in factors]), first.p)
     return replace(first, held=held, sums=sums, n=n)
 
 
@@ -124,12 +139,9 @@ def _fewer(rows: FloatArray, p: int) -> FloatArray:
 
 
 class Gathering:
-    """Rows of p features and q numbers that come chunk by chunk, and their factor.
+    """Rows of p features and q numbers that come chunk by chunk, and their factor."""
 
-    For many features of trials it keeps products.
-    """
-
-    def __init__(self, p: int, q: int, are_trials: bool = False) -> None:
+    def __init__(self, p: int, q: int, are_trials: bool) -> None:
         self.p, self._are_products = p, are_trials and p >= _PRODUCTS_FROM
         self._n, self._sums = 0.0, np.zeros(2 * p + q)
         self._held = np.zeros((p if self._are_products else 0, 2 * p + q))
@@ -147,22 +159,17 @@ class Gathering:
         self._n += float(weights.sum())
         self._waiting.append(rows)
         if sum(map(len, self._waiting)) > max(4 * self.p, _WAITING):
-            self._take()
-
-    def _take(self) -> None:
-        """Factor or multiply the waiting rows."""
-        if self._are_products:
-            rows = self._waiting[0] if len(self._waiting) == 1 else np.vstack(self._waiting)
-            self._held += rows[:, : self.p].T @ rows
-        else:
-            self._held = _fewer(np.vstack([self._held, *self._waiting]), self.p)
-        self._waiting = []
+            self.factor()
 
     def factor(self) -> Factor:
         """Return the factor of all rows so far."""
-        if self._waiting:
-            self._take()
-        return Factor(self._held.copy(), self._are_products, self.p, self._sums.copy(), self._n)
+        rows, self._waiting = self._waiting, []
+        if rows and self._are_products:
+            joined = rows[0] if len(rows) == 1 else np.vstack(rows)
+            self._held = self._held + joined[:, : self.p].T @ joined
+        elif rows:
+            self._held = _fewer(np.vstack([self._held, *rows]), self.p)
+        return Factor(self._held, self._are_products, self.p, self._sums.copy(), self._n)
 
 
 def sums_of(layers: Iterable[Layer]) -> Factor:
@@ -192,12 +199,8 @@ class Segments:
     factors: list[list[Factor]]
 
     @classmethod
-    def of(cls, source: Samples, anchors: IntArray, n_groups: int = 1) -> Segments:
-        """Return the factors of groups of trials.
-
-        Edges are the beginnings of neighborhoods, their last timesteps, the start, and the tail,
-        which is the second half of all timesteps.
-        """
+    def of(cls, source: Any, anchors: IntArray, n_groups: int = 1) -> Segments:
+        """Return the factors of groups of trials, between windows, the start and the tail."""
         T = source.t_max
         inner = [edge for a in anchors[1:].tolist() for edge in (a - 1, a)]
         edges = np.unique([*anchors.tolist(), *inner, 0, 1, (T + 1) // 2, T, T + 1])
@@ -225,18 +228,32 @@ class Segments:
     def window(
         self, start: int, stop: int, gain: float, following: FloatArray | None = None
     ) -> Factor:
-        """Return the equations of a window, whose numbers are rewards above the gain.
-
-        Given weights (p, q) of the next window, the values after the last timestep are known: they
-        are added to the numbers.
-        """
+        """Return the factor of a window; weights of the next one give the values after it."""
         last = stop if following is None else stop - 1
-        inside, parts = self.between(start, last), []
-        for i, each in enumerate([*inside, *self.between(last, stop)]):
-            own, less, numbers = each.held[:, : each.p], each.held[:, each.p : -2], each.numbers
-            c = np.zeros((len(own), 1 if following is None else following.shape[1]))
-            c[:, 0] = numbers[:, 0] - gain * numbers[:, 1]
-            if following is not None and i >= len(inside):
-                c, less = c + (own - less) @ following, own
-            parts.append(replace(each, held=np.hstack((own, less, c))))
-        return total(parts)
+        inside = [each.above(gain, following) for each in self.between(start, last)]
+        exits = [each.above(gain, following, True) for each in self.between(last, stop)]
+        return total(inside + exits)
+
+
+class Christoffel:
+    r"""The empirical Christoffel function, n(x) = 1 / (f(x)^T (A^T A)^† f(x)): a number of samples.
+
+    A (m, p) are root-weighted features of the samples, or their factor. n(x) is the smallest sum of
+    squares over samples of a combination of features that is 1 at x; it is 0 if f(x) is not in the
+    range of A^T. With one-hot features it is the number of visits. Source: Lasserre & Pauwels
+    (2019), "The empirical Christoffel function with applications in data analysis".
+    """
+
+    def __init__(self, A: FloatArray) -> None:
+        _, size, Vt = svd(A)
+        keep = size > _RANGE * size.max(initial=0.0)
+        self._basis = Vt[keep].T
+        self._inverse = self._basis / size[keep]
+
+    def samples(self, features: FloatArray) -> FloatArray:
+        """Return n (...,) at features (..., p)."""
+        size = np.linalg.norm(features, axis=-1)
+        inside = (features @ self._basis) @ self._basis.T
+        leverage = np.square(features @ self._inverse).sum(axis=-1)
+        seen = (np.linalg.norm(features - inside, axis=-1) <= _OUTSIDE * size) & (leverage > 0.0)
+        return np.asarray(np.where(seen, 1.0 / np.where(seen, leverage, 1.0), 0.0))

@@ -14,19 +14,15 @@ from scipy import sparse
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.features.kernels import Kernel
 from lstd_agent.features.rows import Rows, RowsOf, dense, is_sparse
-from lstd_agent.rows.christoffel import MIN_SAMPLES, Christoffel
 from lstd_agent.rows.counts import FEWEST_SPARSE, LARGEST_DENSITY, CountRows
-from lstd_agent.rows.factors import total
+from lstd_agent.rows.factors import MIN_SAMPLES, Christoffel, total
 from lstd_agent.rows.layers import Coordinates, Layer, Samples
-from lstd_agent.trials.batches import Batches
+from lstd_agent.trials.counted import Batches
 from lstd_agent.trials.encoding import CountedEncoding, Encoding
 from lstd_agent.trials.kept import KeptTrials
 
-N_CANDIDATES = 200
-"""How many observations are candidate reference states."""
-
-# About so many observations are processed at a time.
-_CHUNK = 8192
+# How many observations are candidate reference states, and about how many are processed at a time.
+_N_CANDIDATES, _CHUNK = 200, 8192
 
 # At least this many features are reduced to coordinates, if these are far fewer: smaller singular
 # values, relative to the largest, are then rounding.
@@ -69,18 +65,14 @@ class TrialRows(Samples):
         self._ended: BoolArray | None = ended if ended.any() else None
         self.constant = float(self._ended is None)
         self.terminal = None if self._ended is None else 0  # among the candidates
-        probe = features(trials.observations[: min(m, 64), 0])
-        d = probe.shape[1]
-        is_thin = is_sparse(probe) and probe.nnz <= LARGEST_DENSITY * probe.shape[0] * d
-        self.is_sparse = bool(is_thin and d >= FEWEST_SPARSE)
-        self._d, self._k = d, int(trials.observations.shape[2])
+        probe = features(trials.observations[:64, 0])
+        self._d, self._k = probe.shape[1], int(trials.observations.shape[2])
+        is_thin = is_sparse(probe) and probe.nnz <= LARGEST_DENSITY * np.prod(probe.shape)
+        self.is_sparse = bool(is_thin and self._d >= FEWEST_SPARSE)
 
     @cached_property
     def _prepared(self) -> tuple[Coordinates, FloatArray | None]:
-        """Features divided by their root mean squares; many redundant ones are reduced.
-
-        Rows (m, t_max + 2, p) of all observations too, if there is room for them.
-        """
+        """Coordinates of size 1, of redundant features fewer; and all rows, if there is room."""
         d, n, m = self._d, self.t_max + 2, self.n_trials
         squares, gram = np.zeros(d), np.zeros((d, d)) if d >= _MANY else None
         raw = np.empty((m, n, d + 1)) if m * n * (d + 1) * 8 <= self._max_bytes else None
@@ -90,8 +82,7 @@ class TrialRows(Samples):
             if raw is not None:
                 raw[part, :, :d] = f
             if gram is not None:
-                rows = f.reshape(-1, d)
-                gram += rows.T @ rows
+                gram += f.reshape(-1, d).T @ f.reshape(-1, d)
         size = np.sqrt(squares / max(1, np.count_nonzero(self.own)))
         size = np.where(size > 1e-100, size, 1.0)
         if gram is not None:
@@ -123,22 +114,18 @@ class TrialRows(Samples):
     def sparse_rows(self) -> sparse.csr_array:
         """Features of all observations, trial by trial, CSR (m (t_max + 2), d)."""
         observations = self.trials.observations
-        parts = [
-            sparse.csr_array(self.features(observations[part].reshape(-1, self._k)))
-            for part in self._parts(slice(0, self.n_trials), self.t_max + 2)
-        ]
-        return sparse.csr_array(sparse.vstack(parts, format="csr"))
+        parts = self._parts(slice(0, self.n_trials), self.t_max + 2)
+        rows = [self.features(observations[part].reshape(-1, self._k)) for part in parts]
+        return sparse.csr_array(sparse.vstack([sparse.csr_array(x) for x in rows], format="csr"))
 
-    def _parts(self, trials: slice, width: int) -> Iterator[slice]:
-        step = max(1, _CHUNK // width)
-        for first in range(trials.start, trials.stop, step):
-            yield slice(first, min(first + step, trials.stop))
+    def _parts(self, trials: slice, width: int) -> list[slice]:
+        n, step = trials.stop, max(1, _CHUNK // width)
+        return [slice(i, min(i + step, n)) for i in range(trials.start, n, step)]
 
     def _raw(self, part: slice, start: int, stop: int) -> FloatArray:
         """Return features (trials, timesteps, d)."""
         seen = self.trials.observations[part, start:stop]
-        m, n, k = seen.shape
-        return dense(self.features(seen.reshape(m * n, k))).reshape(m, n, -1)
+        return dense(self.features(seen.reshape(-1, self._k))).reshape(*seen.shape[:2], -1)
 
     def _rows(self, part: slice, start: int, stop: int) -> FloatArray:
         """Return rows (trials, timesteps, p)."""
@@ -159,27 +146,22 @@ class TrialRows(Samples):
     def merged(self, start: int, stop: int, group: slice | None = None) -> Iterator[Layer]:
         """Yield layers of the transitions of some trials at a time."""
         trials = slice(0, self.n_trials) if group is None else group
-        if self.is_sparse:
-            trial, t = np.nonzero(self.own[trials, start:stop])
-            trial, t = trial + trials.start, t + start
-            numbers = self.trials.rewards[trial, t], self._durations[trial, t]
-            place, one = trial * (self.t_max + 2) + t, np.ones(len(t))
-            pairs = self.sparse_rows[place], self.sparse_rows[place + 1]
-            yield Layer(pairs[0], one, *numbers, one > 0.0, pairs[1], None)
-            return
-        for part in self._parts(trials, stop - start + 1):
-            rows, own = self._rows(part, start, stop + 1), self.own[part, start:stop]
-            rewards, times = (
-                self.trials.rewards[part, start:stop],
-                self._durations[part, start:stop],
-            )
-            f, following = rows[:, :-1], rows[:, 1:]
-            if self._is_whole:  # much faster than a mask
-                f, following = f.reshape(-1, self.p), following.reshape(-1, self.p)
+        f: Any
+        following: Any
+        for part in [trials] if self.is_sparse else self._parts(trials, stop - start + 1):
+            own = self.own[part, start:stop]
+            if self.is_sparse:
+                trial, t = np.nonzero(own)
+                place = (trial + part.start) * (self.t_max + 2) + t + start
+                f, following = self.sparse_rows[place], self.sparse_rows[place + 1]
             else:
-                f, following = f[own], following[own]
-            one = np.ones(len(f))
-            yield Layer(f, one, rewards[own], times[own], one > 0.0, following, None)
+                rows = self._rows(part, start, stop + 1)
+                f, following = (x.reshape(-1, self.p) for x in (rows[:, :-1], rows[:, 1:]))
+                if not self._is_whole:  # a mask takes long
+                    f, following = f[own.ravel()], following[own.ravel()]
+            paid, times = (x[part, start:stop][own] for x in (self.trials.rewards, self._durations))
+            one = np.ones(len(paid))
+            yield Layer(f, one, paid, times, one > 0.0, following, None)
 
     def layers(self, start: int, stop: int, groups: Any = None) -> Iterator[Layer]:
         """Yield timesteps backwards, every trial a row: of all groups, one after the other."""
@@ -207,38 +189,30 @@ class TrialRows(Samples):
 
     @cached_property
     def candidates(self) -> NDArray[Any]:
-        """Candidate reference states (M, k), chosen from the trials, each in turn.
+        """Candidate reference states (M, k), of trials in turn; the terminal one (NaN) is first.
 
-        Half of them are at evenly spaced timesteps and half at logarithmically spaced ones, since
-        transients are short. The terminal state (NaN), if any, comes first.
+        Half of them are at logarithmically spaced timesteps, since transients are short.
         """
         observations, lengths = self.trials.observations, self.trials.all_lengths
-        m, n_timesteps = self.n_trials, self.t_max + 1
-        n = min(N_CANDIDATES, m * n_timesteps)
+        n_timesteps, n = self.t_max + 1, min(_N_CANDIDATES, self.own.size)
         even = np.linspace(0, n_timesteps - 1, n - n // 2)
         early = np.geomspace(1, n_timesteps, n // 2) - 1
         timestep = np.concatenate((even, early)).astype(np.int64)
-        trial = np.arange(n) % m
+        trial = np.arange(n) % self.n_trials
         chosen = observations[trial, timestep][timestep < lengths[trial]]
-        # Keep duplicates once.
         living = np.unique(chosen[np.isfinite(chosen).all(axis=1)], axis=0)
-        if self._ended is None:
-            return living
-        return np.concatenate((np.full((1, self._k), np.nan), living))
+        ends = np.full((int(self._ended is not None), self._k), np.nan)
+        return np.concatenate((ends, living)) if len(ends) else living
 
     @cached_property
     def candidate_features(self) -> Rows:
         """Features (M, d) of the candidates."""
         return self.features(self.candidates)
 
-    def candidate(self, index: int) -> Any:
-        """Return a candidate reference state as it is encoded."""
-        return self.candidates[index]
-
     @cached_property
     def starts(self) -> NDArray[Any]:
         """Observations (n, k) in which trials start, of some hundred trials."""
-        return np.unique(self.trials.observations[:N_CANDIDATES, 0].astype(np.float64), axis=0)
+        return np.unique(self.trials.observations[:_N_CANDIDATES, 0].astype(np.float64), axis=0)
 
     def trial_features(self, most: int) -> tuple[Any, IntArray]:
         """Return features (m, t_max + 1, d) of the first trials, and their lengths (m,)."""
@@ -255,24 +229,19 @@ class TrialRows(Samples):
     ) -> Callable[[NDArray[Any]], FloatArray]:
         """Return the function that gives the number of samples (n, m) of observations (m, k).
 
-        By the Christoffel function of each window; 0 where it is below ten. ``segments`` are
-        factors, or solved windows of sparse features, of the trials to count.
+        Numbers below ten are 0. ``segments`` are factors, or solved windows of sparse features.
         """
-        if self.is_sparse:
-
-            def sparse_samples(states: NDArray[Any]) -> FloatArray:
-                rows = sparse.csr_array(self.features(states))
-                shares = [each.window.occupancy(rows) for each in segments]
-                return np.asarray(np.stack(shares) * self._n_samples(windows)[:, None])
-
-            return sparse_samples
         of_windows = [
-            Christoffel.of(total(segments.between(start, stop)).reduced(self.p, 1e-7).A)
-            for start, stop in windows.tolist()
+            Christoffel(total(segments.between(start, stop)).reduced(self.p, 1e-7).A)
+            for start, stop in ([] if self.is_sparse else windows.tolist())
         ]
 
         def samples(states: NDArray[Any]) -> FloatArray:
-            rows = self.coordinates.of(dense(self.features(states)), self.constant)
+            f = self.features(states)
+            if self.is_sparse:
+                shares = [each.window.occupancy(sparse.csr_array(f)) for each in segments]
+                return np.asarray(np.stack(shares) * self._n_samples(windows)[:, None])
+            rows = self.coordinates.of(dense(f), self.constant)
             found = np.stack([of_window.samples(rows) for of_window in of_windows])
             return np.where(found >= MIN_SAMPLES, found, 0.0)
 
@@ -286,10 +255,9 @@ class TrialRows(Samples):
 
     def some_of(self, start: int, stop: int, most: int) -> NDArray[Any]:
         """Return at most so many observations (n, k) of a window, spread over it."""
-        trial, t = np.nonzero(self.own[:, start:stop])
-        few = slice(None, None, max(1, len(trial) // most))
-        seen = self.trials.observations[trial[few], start + t[few]]
-        return np.asarray(seen[np.isfinite(seen).all(axis=1)] if seen.dtype.kind == "f" else seen)
+        seen = self.trials.observations[:, start:stop][self.own[:, start:stop]]
+        seen = seen[:: max(1, len(seen) // most)]
+        return np.asarray(seen[np.isfinite(seen).all(axis=1)])
 
 
 def rows_of(batches: Batches, encoding: Encoding, rcond: float) -> CountRows | TrialRows:

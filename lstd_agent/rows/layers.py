@@ -11,10 +11,9 @@ has weight 0 and does not go on: its target is its own value.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -87,51 +86,27 @@ class Coordinates:
         return np.asarray(self.of_features(weights) * np.append(self.sizes, 1.0)[:, None])
 
 
-class Samples(Protocol):
-    """A source of layers of p coordinates, the constant included, for timesteps 0 to ``t_max``.
+class Samples:
+    """A source of layers of ``p`` `coordinates`, the constant included, for timesteps 0 to t_max.
 
-    ``constant`` is the 1 of (f, 1), or 0 in tasks that end. ``rcond`` is the relative cutoff of
-    the size of features. If ``are_places``, the rows of each timestep stand for the same states,
-    else for trials. ``n_trials`` is 0 where all is exact. If ``is_sparse``, features are many and
-    sparse, and equations are those of `lstd_agent.system.sparse`. Candidate reference states with a
-    larger occupancy than ``support_threshold`` are in a window's support.
+    ``constant`` is the 1 of (f, 1), or 0 in tasks that end. ``rcond`` is the relative cutoff of the
+    size of features. If ``are_places``, the rows of each timestep stand for the same states, else
+    for trials. ``n_trials`` is 0 where all is exact; ``trials_at`` (t_max + 1,) have each timestep.
+    If ``is_sparse``, features are many and sparse: see `lstd_agent.system.sparse`. Candidate
+    reference states of an occupancy above ``support_threshold`` are in a window's support.
+
+    ``groups(n)`` deals trials into n groups. ``merged(start, stop, group)`` yields layers of all
+    rows of these timesteps, of one group or of all. ``layers(start, stop, groups)`` yields
+    timesteps backwards: every place, for each given group, or every trial is a row.
+    ``zero(anchor)`` are the features (p,) of value 0; None is the mean of the tail.
+    ``sums_at(name)`` are sums of ``"rewards"`` or ``"durations"``; None if all are 1.
     """
 
     t_max: int
-    constant: float
     rcond: float
-    are_places: bool
-    is_sparse: bool
-    n_trials: int
+    sums_at: Any
     trials_at: IntArray
-    """How many trials have each timestep, shape (t_max + 1,)."""
     support_threshold: float = 0.0
-
-    @property
-    def p(self) -> int:
-        """Number of coordinates."""
-
-    @property
-    def coordinates(self) -> Coordinates:
-        """Coordinates of features."""
-
-    def merged(self, start: int, stop: int, group: Any = None) -> Iterator[Layer]:
-        """Yield layers of all rows of timesteps start to stop - 1, of one of `groups` or of all."""
-
-    def layers(self, start: int, stop: int, groups: Any = None) -> Iterator[Layer]:
-        """Yield the timesteps before stop, down to start: every place or trial is a row.
-
-        Places are repeated for each given group; trials are always all.
-        """
-
-    def groups(self, n: int) -> list[Any]:
-        """Return n groups of trials, of about the same number, that make up all of them."""
-
-    def zero(self, anchor: int) -> FloatArray | None:
-        """Return the features (p,) whose value is 0, or None: the mean of the tail."""
-
-    def sums_at(self, name: str) -> Any:
-        """Return the sums of ``"rewards"`` or ``"durations"`` of timesteps, None if all are 1."""
 
     @cached_property
     def mean_rewards(self) -> FloatArray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,22 +21,17 @@ class Neighborhood:
 
     Attributes
     ----------
-    anchor, stop : int
-        It predicts for timesteps anchor up to, not including, stop.
-    window : tuple of int
-        Timesteps (start, stop) whose samples it is fitted to.
+    anchor, stop, window : int, int, tuple of int
+        It predicts for timesteps anchor to stop - 1, and is fitted to samples of the window (start,
+        stop).
     reference : int
         An index into the candidate states; -1 for none.
-    weights : ndarray, shape (d,)
-    offset : float
+    weights, offset : ndarray of shape (d,), float
     occupancy : ndarray, shape (M,)
         Mean probability of each candidate state over the window.
-    n_samples : int
-        Transitions in the window.
-    rank : int
-        Numerical rank of Z^{†/2} X, with the intercept in linked systems.
-    condition : float
-        Ratio of its largest to its smallest singular value kept.
+    n_samples, rank, condition : int, int, float
+        Transitions in the window; numerical rank of Z^{†/2} X, with the intercept in linked
+        systems; and the ratio of its largest to its smallest singular value kept.
 
     Examples
     --------
@@ -68,22 +63,12 @@ class System:
 
     Attributes
     ----------
-    weights : ndarray, shape (n, d)
-        Of features.
-    offsets : ndarray, shape (n,)
-    anchors : ndarray of int, shape (n,)
-    windows : ndarray of int, shape (n, 2)
+    weights, offsets : ndarray, shapes (n, d) and (n,)
+    anchors, windows : ndarray of int, shapes (n,) and (n, 2)
     references : ReferenceStates
     occupancy : ndarray, shape (n, M)
-    n_samples, rank : ndarray of int, shape (n,)
-    condition : ndarray, shape (n,)
-    t_max : int
-    gain : float
-    sizes : ndarray, shape (d,)
-        Root mean squares of features, none 0.
-    open_directions : tuple of ndarray, shape (d + 1, q)
-        For each neighborhood, directions of (weights, offset) that the samples leave open, for
-        features of size 1; empty if not computed.
+    n_samples, rank, condition : ndarray, shape (n,)
+    t_max, gain : int, float
 
     Examples
     --------
@@ -107,8 +92,6 @@ class System:
     condition: FloatArray
     t_max: int
     gain: float
-    sizes: FloatArray
-    open_directions: tuple[FloatArray, ...] = field(default=())
 
     @property
     def neighborhoods(self) -> list[Neighborhood]:
@@ -161,33 +144,15 @@ class System:
             linear[here] = features[here] @ self.weights[k]
         return np.asarray(linear + self.offsets[neighborhood])
 
-    def open_share(self, features: FloatArray, neighborhood: IntArray) -> FloatArray:
-        """Share of each value that the samples leave open, from 0 to 1, shape (m,).
-
-        Parameters
-        ----------
-        features : ndarray, shape (m, d + 1)
-            Features and the constant of linked equations.
-        neighborhood : ndarray of int, shape (m,)
-
-        Returns
-        -------
-        ndarray, shape (m,)
-        """
-        if not self.open_directions:
-            return np.zeros(len(features))
-        scaled = features / np.append(self.sizes, 1.0)
-        along = np.empty(len(features))
-        for k in np.unique(neighborhood):
-            here = neighborhood == k
-            along[here] = np.linalg.norm(scaled[here] @ self.open_directions[k], axis=1)
-        size = np.linalg.norm(scaled, axis=1)
-        return np.asarray(along / np.where(size > 0.0, size, 1.0))
-
 
 def in_features(source: Any, columns: FloatArray) -> FloatArray:
     """Return weights of features and offset (d + 1, q) from weights of coordinates."""
     return columns if source.is_sparse else source.coordinates.of_features(columns)
+
+
+def values_in_features(source: Any, solved: Sequence[Solved]) -> FloatArray:
+    """Return the weights of features and the offset (n, d + 1) of each window."""
+    return np.stack([in_features(source, each.columns[:, :1])[:, 0] for each in solved])
 
 
 def system_of(
@@ -200,12 +165,10 @@ def system_of(
     gain: float,
 ) -> System:
     """Return the system of solved windows, in features."""
-    columns = [in_features(source, each.columns) for each in solved]
-    sizes = np.ones(len(columns[0]) - 1) if source.is_sparse else source.coordinates.sizes
-    scale = np.append(sizes, 1.0)[:, None]
+    columns = values_in_features(source, solved)
     return System(
-        weights=np.stack([each[:-1, 0] for each in columns]),
-        offsets=np.array([each[-1, 0] for each in columns]),
+        weights=columns[:, :-1],
+        offsets=columns[:, -1],
         anchors=anchors,
         windows=windows,
         references=references,
@@ -215,8 +178,6 @@ def system_of(
         condition=np.array([each.condition for each in solved]),
         t_max=source.t_max,
         gain=gain,
-        sizes=sizes,
-        open_directions=() if source.is_sparse else tuple(x[:, 1:] * scale for x in columns),
     )
 
 
@@ -228,7 +189,7 @@ def with_offsets(
     rule: RuleName,
 ) -> list[Solved]:
     """Return solved windows with the offsets that make values agree at reference states."""
-    weights = np.stack([in_features(source, each.columns)[:-1, 0] for each in solved])
+    weights = values_in_features(source, solved)[:, :-1]
     features = dense(source.candidate_features)
     how = occupancy, source.support_threshold, rule
     offsets = calibrate_offsets(weights, features, references, *how).tolist()

@@ -7,10 +7,9 @@ Every distance here is a function ``squared(anchor, start, stop)``, with which
 - optimal transport, the smallest mean cost of moving p onto q, squared;
 - maximum mean discrepancy, ‖μ_p - μ_q‖² in the kernel's space (eq. ``mean_embedding``).
 
-The fourth is the paper's estimator of the squared MMD, in linear time, from trials in pairs (eq.
-``mmd_squared_linear``): with disjoint pairs (x, y) of trials, the mean over pairs of k(x_a, y_a) +
-k(x_t, y_t) - k(x_a, y_t) - k(y_a, x_t). It is unbiased, and may be negative. Trials are paired by
-length, and timestep t uses the pairs in which both trials have it.
+The fourth is the paper's unbiased estimator of the squared MMD, in linear time, from trials in
+disjoint pairs (x, y) (eq. ``mmd_squared_linear``): the mean over pairs of k(x_a, y_a) + k(x_t, y_t)
+- k(x_a, y_t) - k(y_a, x_t). It may be negative. Trials are paired by length.
 """
 
 from __future__ import annotations
@@ -69,27 +68,18 @@ class MMD:
             )
 
 
-# Largest numbers of states whose kernel table fits into memory, and saves time.
-_MOST_OF_GRAM, _MOST_TABULATED = 10_000, 4000
-
-# Largest number of feature values of single trials.
-_MOST_NUMBERS = 2**22
+# Largest numbers of states whose kernel table fits into memory, and saves time; and of feature
+# values of single trials.
+_MOST_OF_GRAM, _MOST_TABULATED, _MOST_NUMBERS = 10_000, 4000, 2**22
 
 
 def total_variation(visits: sparse.csr_array, n_at: FloatArray | IntArray) -> SquaredDistance:
     """Return squared total variation by visits (t_max + 1, S) of n_at (t_max + 1,) trials."""
-    anchor_share = np.zeros(visits.shape[1])
+    p = sparse.csr_array(sparse.diags_array(1.0 / n_at) @ visits)
 
     def squared(anchor: int, start: int, stop: int) -> FloatArray:
-        here, there = visits[[anchor]], visits[start:stop]
-        # Scale to the same number of trials: some were cut short in between.
-        scale = n_at[anchor] / n_at[start:stop]
-        anchor_share[here.indices] = here.data
-        seen = there.data * np.repeat(scale, np.diff(there.indptr))
-        common = np.minimum(seen, anchor_share[there.indices])
-        anchor_share[here.indices] = 0.0
-        shared = sparse.csr_array((common, there.indices, there.indptr), shape=there.shape)
-        return np.asarray(np.square(1.0 - shared.sum(axis=1) / n_at[anchor]))
+        here = p[np.full(stop - start, anchor)]
+        return np.asarray(np.square(1.0 - here.minimum(p[start:stop]).sum(axis=1)))
 
     return squared
 
@@ -99,9 +89,8 @@ def mean_discrepancy(
 ) -> SquaredDistance:
     """Return the squared MMD between rows of distributions (t_max + 1, S), by k(s, s') (S, S).
 
-    For frequencies over ``n_trials``, the two within-timestep means leave out pairs of a trial with
-    itself, so they are unbiased. The cross mean keeps its n pairs within a trial among n², a bias
-    of order 1/n.
+    For frequencies over ``n_trials``, means within timesteps leave out pairs of a trial with
+    itself, so they are unbiased. The cross mean keeps them, a bias of order 1/n.
     """
     embedding = distributions @ gram
     norm = np.einsum("ts,ts->t", embedding, distributions)
@@ -120,8 +109,7 @@ def mean_discrepancy(
 def optimal_transport(distributions: FloatArray, cost: FloatArray) -> SquaredDistance:
     """Return squared optimal-transport distances between rows of distributions (t_max + 1, S).
 
-    The cost (S, S) is a (pseudo-)metric. By the triangle inequality, common mass stays in place,
-    and only the rest is transported.
+    The cost (S, S) is a (pseudo-)metric, so common mass stays in place.
     """
     # POT imports every array framework it can find unless told not to.
     for backend in ("TORCH", "JAX", "CUPY", "TENSORFLOW"):
@@ -247,11 +235,12 @@ def _linear_mmd(kernel: Kernel, observed: Any) -> SquaredDistance:
     kernel = kernel.fit_width(features[:_MOST_TABULATED])
     if observed.visits is None:
         return paired_discrepancy(seen, lengths, kernel.paired)
-    if features.shape[0] <= _MOST_TABULATED:
-        gram = kernel(features, features)
-        return paired_discrepancy(seen, lengths, lambda x, y: np.asarray(gram[x, y]))
+    is_small = features.shape[0] <= _MOST_TABULATED
+    gram = kernel(features, features) if is_small else np.empty(0)
 
     def between(x: IntArray, y: IntArray) -> FloatArray:
+        if is_small:
+            return np.asarray(gram[x, y])
         x, y = np.broadcast_arrays(x, y)
         return kernel.paired(features[x.ravel()], features[y.ravel()]).reshape(x.shape)
 

@@ -8,31 +8,27 @@ The tail is the second half of all timesteps. Its rows
 projected on :math:`\tilde f`. Neither a period nor a remaining transient biases this g, if features
 can represent the values.
 
-:math:`g = \sum_i \alpha_i r_i` is linear in the rewards. A mean of :math:`1 / \sum \alpha_i^2`
-samples is as noisy: this is the *effective number of samples* (with durations in units of their
-mean). If it is a small share of the tail's samples, a few rows decide the gain. Then the rows of
-all timesteps are used. If these do not determine the gain either, the gain is the tail's mean
-reward, with a warning.
+:math:`g = \sum_i \alpha_i r_i` is as noisy as a mean of :math:`1 / \sum \alpha_i^2` samples, the
+*effective number of samples* (with durations in units of their mean). If it is a small share of the
+tail's samples, a few rows decide the gain. Then the rows of all timesteps are used. If these do not
+determine the gain either, the gain is the tail's mean reward, with a warning.
 """
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from lstd_agent.arrays import FloatArray
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.rows.factors import Factor, Segments, total
-from lstd_agent.rows.layers import Samples
 from lstd_agent.system.minimizer import minimize
 from lstd_agent.trials.spaces import MAX_REWARD
 
-LEAST_SHARE = 0.2
-"""A gain with a smaller effective share of the samples is rejected."""
-
-# The gain is open if it has a larger part in a direction that the samples leave open.
-_OPEN = 1e-6
+# A gain with a smaller effective share of the samples is rejected; it is open if it has a larger
+# part in a direction that the samples leave open.
+LEAST_SHARE, _OPEN = 0.2, 1e-6
 
 GainRows = Literal["tail", "all", "mean"]
 
@@ -40,10 +36,9 @@ GainRows = Literal["tail", "all", "mean"]
 class Gain(NamedTuple):
     r"""A gain, reward per unit of time, and how it was found.
 
-    It is given, or by least squares of the rows of the tail, or of all timesteps, or the tail's
-    mean reward. ``share`` is the effective share of these samples. ``settled`` (p,) are mean
-    features in the long run, :math:`\sum_i \alpha_i \tilde f_i`, if rows determine the gain. The
-    tail's mean is another if some trials have not left the start.
+    ``share`` is the effective share of the samples of these rows. If they determine the gain,
+    ``settled`` (p,) are mean features in the long run, :math:`\sum_i \alpha_i \tilde f_i`; those of
+    the tail are others if some trials have not left the start.
     """
 
     value: float
@@ -52,23 +47,20 @@ class Gain(NamedTuple):
     settled: FloatArray | None = None
 
 
-def estimate_gain(source: Samples, segments: Segments, rows: GainRows | None = None) -> Gain:
+def estimate_gain(source: Any, segments: Segments, rows: GainRows | None = None) -> Gain:
     """Return the gain by given rows, or by the first that determine it: tail, all, mean.
 
     An exact source, without noise, takes the tail.
     """
-    T, is_exact = source.t_max, source.n_trials == 0
-    share = 0.0
-    if rows in ("tail", None):
-        tail = segments.between((T + 1) // 2, T) or segments.between(0, T + 1)
-        found = _solved(source, total(tail), "tail")
-        share = found.share
-        if share >= LEAST_SHARE or is_exact:
-            return found
-    if rows != "mean":
-        found = _solved(source, total(segments.between(0, T + 1)), "all")
-        if rows == "all" or found.share >= LEAST_SHARE:
-            return found
+    T, share = source.t_max, 0.0
+    tail = segments.between((T + 1) // 2, T) or segments.between(0, T + 1)
+    every: Any = (("tail", tail), ("all", segments.between(0, T + 1)))
+    for name, factors in every:
+        if rows in (name, None):
+            found = _solved(source, total(factors), name)
+            if rows == name or found.share >= LEAST_SHARE or source.n_trials == 0:
+                return found
+            share = share or found.share
     return Gain(mean_reward(segments), "mean", share)
 
 
@@ -78,7 +70,7 @@ def mean_reward(segments: Segments) -> float:
     return float(tail.sums[-2] / tail.sums[-1]) if tail.n else 0.0
 
 
-def _solved(source: Samples, rows: Factor, name: Literal["tail", "all"]) -> Gain:
+def _solved(source: Any, rows: Factor, name: Literal["tail", "all"]) -> Gain:
     """Return the gain by some rows."""
     equations = rows.reduced(rows.p, source.rcond)
     B = equations.B.copy()
@@ -106,10 +98,10 @@ def check_gain(gain: float | str | None) -> float | None:
             "long-run average reward. Less the mean of an early window, what transient states earn "
             "above the gain would vanish. Give a number, or None to estimate the gain"
         )
-    number = float(gain) if isinstance(gain, np.number) else gain
+    number: Any = float(gain) if isinstance(gain, np.number) else gain
     is_number = isinstance(number, int | float) and not isinstance(number, bool)
     # Integers are compared as they are, since they may be too large for a float.
-    if number is None or (is_number and abs(number) <= MAX_REWARD):  # type: ignore[arg-type]
+    if number is None or (is_number and abs(number) <= MAX_REWARD):
         return None if number is None else float(number)
     raise InvalidInputError(
         f"gain must be a finite number or None, of size at most {MAX_REWARD:g}; got {gain!r}"

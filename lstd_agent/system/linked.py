@@ -40,7 +40,7 @@ from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.backups import LambdaReturn, MultiStep
 from lstd_agent.decompositions import svd
 from lstd_agent.rows.factors import Factor, Gathering, Segments
-from lstd_agent.rows.layers import Coordinates, Layer, Samples
+from lstd_agent.rows.layers import Coordinates, Layer
 from lstd_agent.system.minimizer import Minimizer, minimize
 
 # Smaller open directions, for features of size 1, do not matter.
@@ -64,7 +64,7 @@ class Solved(NamedTuple):
 class SingleSteps:
     """Equations of single steps of one subset of the trials, for windows backwards in time."""
 
-    def __init__(self, source: Samples, segments: Segments, gain: float) -> None:
+    def __init__(self, source: Any, segments: Segments, gain: float) -> None:
         self._coordinates, self._segments, self._gain = source.coordinates, segments, gain
         self._following: FloatArray | None = None
 
@@ -92,7 +92,7 @@ class Targets:
 
     def __init__(
         self,
-        source: Samples,
+        source: Any,
         backup: MultiStep | LambdaReturn,
         gains: FloatArray,
         *,
@@ -130,14 +130,11 @@ class Targets:
         )
         return columns
 
-    def alone(self, start: int, stop: int) -> tuple[Minimizer, float]:
-        """Return the minimizer of a window by itself, and its number of samples.
-
-        Targets reach to the end of trials.
-        """
-        T = self._source.t_max
-        [factor] = self._gathered(islice(self._followed(start, T + 1), T + 1 - stop, None))
-        return solve_window(self._source, factor, [0], True), factor.n
+    def alone(self, start: int, stop: int) -> Factor:
+        """Return the factor of a window by itself; targets reach to the end of trials."""
+        end = self._source.t_max + 1
+        [factor] = self._gathered(islice(self._followed(start, end), end - stop, None))
+        return factor
 
     def _followed(self, start: int, stop: int) -> Iterable[tuple[Layer, FloatArray]]:
         """Go back from before stop to start, and yield layers with their targets (m, width)."""
@@ -171,10 +168,7 @@ class Targets:
         return np.asarray(worth[:, -1])
 
     def _gathered(self, steps: Iterable[tuple[Layer, FloatArray]]) -> list[Factor]:
-        """Return the factor of each run of trials, or the one of places.
-
-        Places have the same features at each timestep, so their targets are summed by place.
-        """
+        """Return the factor of each run of trials, or of places, whose targets are summed first."""
         p, q = self.p, self._width - self.p
         are_places = self._source.are_places
         gatherings = [Gathering(p, q, not are_places) for _ in self._runs]
@@ -198,17 +192,11 @@ class Targets:
 
 
 def solve_linked(
-    source: Samples,
-    equations: SingleSteps | Targets,
-    anchors: IntArray,
-    zeros: FloatArray,
-    *,
-    directions: bool = True,
+    source: Any, equations: SingleSteps | Targets, anchors: IntArray, zeros: FloatArray
 ) -> list[list[Solved]]:
-    """Return the windows of R linked systems, in order of time.
+    """Return the windows of R linked systems, in order of time; the first with open directions.
 
-    ``zeros`` (R, p) are features whose value is 0. With ``directions``, the first subset's open
-    directions are computed.
+    ``zeros`` (R, p) are features whose value is 0.
     """
     n, d = len(zeros), source.p - 1
     found: list[list[Solved]] = [[] for _ in range(n)]
@@ -218,12 +206,9 @@ def solve_linked(
         factors, solved = equations.window(start, stop), []
         for j, factor in enumerate(factors):
             sides = [j, *range(n, factor.numbers.shape[1] * (j == 0))]
-            each = solve_window(source, factor, sides, is_last, directions and j == 0)
-            solved.append(each)
-        first = solved[0].weights[:, 1:]
-        columns = np.hstack([*(each.weights[:, :1] for each in solved), first])
-        if directions:
-            columns = np.hstack((columns, opened(solved[0], source.coordinates)))
+            solved.append(solve_window(source, factor, sides, is_last))
+        more = solved[0].weights[:, 1:], opened(solved[0], source.coordinates)
+        columns = np.hstack([*(each.weights[:, :1] for each in solved), *more])
         if is_last or not source.constant:
             owner = np.arange(columns.shape[1])
             at_zero = zeros[np.where(owner < n, owner, 0), :d]  # they are the first's
@@ -235,24 +220,15 @@ def solve_linked(
     return [each[::-1] for each in found]
 
 
-def solve_window(
-    source: Samples, factor: Factor, sides: list[int], is_last: bool, directions: bool = True
-) -> Minimizer:
+def solve_window(source: Any, factor: Factor, sides: list[int], is_last: bool) -> Minimizer:
     """Return the minimizer of a window for columns of numbers; the last window has no constant."""
     size = source.p - 1 if is_last or not source.constant else source.p
     equations = factor.reduced(size, source.rcond)
     equations = equations._replace(c=equations.c[:, sides])
-    return minimize(equations, source.rcond, source.coordinates.metric, directions=directions)
+    return minimize(equations, source.rcond, source.coordinates.metric)
 
 
-def solve_alone(source: Samples, window: Factor, gain: float) -> Minimizer:
-    """Return the minimizer of a window's single steps, with all next values unknown."""
-    equations = window.reduced(window.p - 1, source.rcond)
-    above = equations.c[:, :1] - gain * equations.c[:, 1:2]
-    return minimize(equations._replace(c=above), source.rcond, source.coordinates.metric)
-
-
-def zero_of(source: Samples, segments: Segments, anchor: int) -> FloatArray:
+def zero_of(source: Any, segments: Segments, anchor: int) -> FloatArray:
     """Return the features (p,) whose value is 0: by default the mean of the tail."""
     zero = source.zero(anchor)
     return segments.tail.mean if zero is None else zero
@@ -271,8 +247,8 @@ def compressed(
 ) -> tuple[FloatArray, FloatArray]:
     """Return fewer columns, and the matrix (before, after) that makes them.
 
-    The first ``n_values`` stay. Of the open ones after them, those stay that change the window's
-    weights or the given numbers (m, before) in targets. None is longer than 1.
+    Open ones, after the first ``n_values``, stay if they change the window's weights or the given
+    numbers (m, before) in targets. None is longer than 1.
     """
     both = coordinates.scaled(columns[:, n_values:])
     if numbers is not None:

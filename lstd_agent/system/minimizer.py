@@ -11,21 +11,19 @@ with S drawn from p. The mean squared projected Bellman error is the seminorm
 
 .. math:: w = (Z^{\dagger/2} X)^\dagger \, Z^{\dagger/2} y .
 
-Z is singular if fewer states are visited than there are features, and X if the features can
-represent a constant: both pseudoinverses cut off at *relative* tolerances.
-
-With square roots Z = AᵀA, X = AᵀB and y = Aᵀc, Z is never formed: if L is an orthonormal basis of
-the range of A, then up to a rotation :math:`Z^{\dagger/2} A^T = L^T`, and
+Z and X may be singular: both pseudoinverses cut off at *relative* tolerances. With square roots
+Z = AᵀA, X = AᵀB and y = Aᵀc, and an orthonormal basis L of the range of A (`reduced` in
+`lstd_agent.rows.factors`), :math:`Z^{\dagger/2} A^T = L^T` up to a rotation, and
 
 .. math:: w = (L^T B)^\dagger L^T c, \quad e_{PB}(w) = \|L^T (B w - c)\|^2 .
 
-`lstd_agent.rows.factors.reduced` computes Lᵀ B and Lᵀ c. With B = A and :math:`c = \sqrt{p}`, F w
-is the projection :math:`F Z^\dagger F^T D_p` (Lemma ``projector``).
+With B = A and :math:`c = \sqrt{p}`, F w is the projection :math:`F Z^\dagger F^T D_p` (Lemma
+``projector``).
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -35,21 +33,17 @@ from lstd_agent.rows.factors import Reduced
 
 DEFAULT_RCOND = 1e-10
 
-# B is a difference from A: smaller numbers, relative to the size of A, are rounding.
-_ROUNDING = 1e-14
-
-# Singular values of B below this, relative to the largest, count as 0. Slow changes are small in B
-# without being rounding, so this cutoff is not A's.
-_DIFFERENCES = 1e-10
+# B is a difference from A: smaller numbers, relative to the size of A, are rounding. Slow changes
+# are small in B without being rounding, so its cutoff, relative to its largest, is not A's.
+_ROUNDING, _DIFFERENCES = 1e-14, 1e-10
 
 
 class Minimizer(NamedTuple):
     """Minimizing weights (d, q), and how well they are determined.
 
     ``rank`` is the numerical rank of Lᵀ B, and ``condition`` the ratio of the largest to the
-    smallest singular value kept, 1 where the rank is 0. ``null`` (d, d - rank) is an orthonormal
-    basis of the open directions. ``spread`` (d,) is the norm of each weight as a function of the
-    root-weighted numbers.
+    smallest singular value kept (or 1). ``null`` (d, d - rank) is an orthonormal basis of the open
+    directions. ``spread`` (d,) is the norm of each weight as a function of the numbers.
     """
 
     weights: FloatArray
@@ -60,31 +54,18 @@ class Minimizer(NamedTuple):
 
 
 def minimize(
-    equations: Reduced,
-    rcond: float = DEFAULT_RCOND,
-    metric: FloatArray | None = None,
-    *,
-    directions: bool = True,
+    equations: Reduced, rcond: float = DEFAULT_RCOND, metric: FloatArray | None = None
 ) -> Minimizer:
     """Return the minimizer of the projected Bellman error.
 
     It has the smallest w or, given a metric (k, r), the smallest ``metric @ w[:r]``. ``rcond`` is
-    the cutoff of A; B has a cutoff of at most 1e-10. Without ``directions``, ``null`` and
-    ``spread`` may be empty.
+    the cutoff of A; B has a cutoff of at most 1e-10.
     """
-    B, c, d = equations.B, equations.c, equations.B.shape[1]
-    cutoff = min(rcond, _DIFFERENCES)
-    if not directions and metric is None and B.size and B.any():
-        solution: Any = np.linalg.lstsq(B, c, rcond=cutoff)
-        found, _, n_kept, sizes = solution
-        if sizes[n_kept - 1] > _ROUNDING * equations.largest:
-            condition = float(sizes[0] / sizes[n_kept - 1])
-            return Minimizer(found, int(n_kept), condition, np.zeros((d, 0)), np.zeros(0))
-    U, singular, Vt = svd(B, full_matrices=True)
-    largest = float(singular.max(initial=0.0))
-    rank = int((singular > max(cutoff * largest, _ROUNDING * equations.largest)).sum())
+    U, singular, Vt = svd(equations.B, full_matrices=True)
+    cutoff = min(rcond, _DIFFERENCES) * float(singular.max(initial=0.0))
+    rank = int((singular > max(cutoff, _ROUNDING * equations.largest)).sum())
     kept = Vt[:rank].T / singular[:rank]
-    weights = kept @ (U[:, :rank].T @ c)
+    weights = kept @ (U[:, :rank].T @ equations.c)
     null = Vt[rank:].T
     if metric is not None and null.size:
         r = metric.shape[1]

@@ -7,9 +7,9 @@ pooled into one :math:`\hat P` and :math:`\hat r`. Their values,
           \hat v(s_0) = 0,
 
 are expected excess rewards until the main reference state s₀ (or the end of the task) is met. The
-equation of s₀, which would determine the gain, is left out: the gain is given. Observations must be
-Markov states. States from which :math:`\hat P` does not lead to s₀ have no value: transitions to
-them are left out. The possible effect is :math:`h(s)`, the probability of reaching one before s₀.
+equation of s₀, which would determine the gain, is left out. Observations must be Markov states.
+Transitions to states from which :math:`\hat P` does not lead to s₀ are left out. Their possible
+effect is :math:`h(s)`, the probability of reaching one before s₀.
 
 Every neighborhood k has a weighted least-squares fit of the values in the features
 :math:`\tilde f = (f, 1)`:
@@ -18,10 +18,9 @@ Every neighborhood k has a weighted least-squares fit of the values in the featu
           \sum_s \hat p_t(s) \left(\hat v(s) - \tilde f(s)^T w\right)^2 .
 
 In the first neighborhood, which holds the starts, all visits weigh alike. In a second fit of the
-others, :math:`\varepsilon_t` is the root mean square error of the first at timestep t: a step of
-iteratively reweighted least squares towards the least *sum of roots* (eq. ``tot_rooterr``). The
-least sum of squares would spoil hundreds of settled timesteps for a few visits to states that the
-features cannot represent.
+others, :math:`\varepsilon_t` is the root mean square error of the first at timestep t: a step
+towards the least *sum of roots* (eq. ``tot_rooterr``). The least sum of squares would spoil
+hundreds of settled timesteps for a few visits to states that the features cannot represent.
 """
 
 from __future__ import annotations
@@ -47,10 +46,7 @@ NOT_COUNTED = (
 
 
 class PooledModel(NamedTuple):
-    """Values (S,) by pooled transitions, 0 if not determined.
-
-    ``open_share`` (S,) is h, the part of each value that is not determined: from 0 to 1.
-    """
+    """Values (S,) by pooled transitions; ``open_share`` (S,) is h, the part not determined."""
 
     values: FloatArray
     open_share: FloatArray
@@ -68,16 +64,13 @@ def pooled_model(source: Any, gain: float, main: int) -> PooledModel:
 
 
 def solve_model(source: Any, windows: IntArray, model: PooledModel) -> list[Solved]:
-    """Fit all neighborhoods to the values of the pooled model.
-
-    They have no open directions; see `PooledModel.open_share`.
-    """
+    """Fit all neighborhoods to the values of the pooled model, without open directions."""
     known = model.open_share < 1.0  # leave out states without a value
     negligible, solved = 1e-10 * float(np.abs(model.values).max()), []
     shares = source.occupancy(windows)
     for k, (start, stop) in enumerate(windows.tolist()):
-        visits = source.visits[start:stop]
-        fitted = _fitted(source, np.where(known, shares[k], 0.0), model.values, visits)
+        visits, weight = source.visits[start:stop], np.where(known, shares[k], 0.0)
+        fitted = _fitted(source, weight, model.values)
         if k > 0 and stop - start > 1:
             columns = fitted.columns[: source.rows.shape[1], 0]  # sparse rows have no constant
             square = np.where(known, source.rows @ columns - model.values, 0.0) ** 2
@@ -86,14 +79,14 @@ def solve_model(source: Any, windows: IntArray, model: PooledModel) -> list[Solv
             if mean > negligible:
                 weight = visits.T @ (mean / np.maximum(root, _FLOOR * mean))
                 weight = np.where(known, weight, 0.0)
-                fitted = _fitted(source, weight / weight.sum(), model.values, visits)
-        solved.append(fitted)
+                fitted = _fitted(source, weight / weight.sum(), model.values)
+        solved.append(fitted._replace(n_samples=int(visits.sum())))
     return solved
 
 
-def _fitted(source: Any, weight: FloatArray, values: FloatArray, visits: Any) -> Solved:
+def _fitted(source: Any, weight: FloatArray, values: FloatArray) -> Solved:
     """Return the least-squares fit of values (S,) with weights (S,)."""
-    visited, n_samples = np.flatnonzero(weight), int(visits.sum())
+    visited = np.flatnonzero(weight)
     root = np.sqrt(weight[visited])
     A, sides = source.rows[visited], root * values[visited]
     if sparse.issparse(A):
@@ -108,9 +101,8 @@ def _fitted(source: Any, weight: FloatArray, values: FloatArray, visits: Any) ->
         how: Any = {"atol": 1e-14, "btol": 1e-14, "conlim": 0.0, "maxiter": 4 * A.shape[1]}
         weights = lsmr(A, sides, **how)[0] / size
         rank = int(np.count_nonzero(weights))
-        return Solved(np.append(weights, 0.0)[:, None], rank, np.nan, n_samples)
+        return Solved(np.append(weights, 0.0)[:, None], rank, np.nan, 0)
     A = root[:, None] * A
-    found = minimize(
-        reduced(A, A, sides[:, None], source.rcond), source.rcond, source.coordinates.metric
-    )
-    return Solved(found.weights, found.rank, found.condition, n_samples)
+    equations = reduced(A, A, sides[:, None], source.rcond)
+    found = minimize(equations, source.rcond, source.coordinates.metric)
+    return Solved(found.weights, found.rank, found.condition, 0)

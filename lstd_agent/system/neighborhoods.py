@@ -7,15 +7,14 @@ it, up to t, exceeds Δ². The tolerance starts small and doubles until there ar
 wanted (Algorithms ``identify_anchor`` and ``approx_anchor``).
 
 **Reference states** (section ``sref_offset``, Algorithm ``identify_sref``). Each approximator
-estimates the bias up to an offset. States that two neighborhoods share determine the difference of
-their offsets. The *main* reference state is the most common one among all neighborhood supports.
-Neighborhoods without it get *auxiliary* reference states: the most common state among these
-neighborhoods that is also in the support of a neighborhood with a reference. Neighborhoods without
-such a state are merged into the nearest one.
+estimates the bias up to an offset, and states that two neighborhoods share determine the difference
+of their offsets. The *main* reference state is the most common one among all neighborhood supports.
+Neighborhoods without it get *auxiliary* ones: the most common state among them that is also in the
+support of a neighborhood with a reference. Without such a state they are merged into the nearest.
 
 Among equally common states the paper takes one of the earliest neighborhood (rule
-``"most_common"``; here the lowest state). It is often rarely visited, and its noise shifts all
-other values. Rule ``"occupancy"`` maximizes the *smallest* visiting frequency over the
+``"most_common"``; here the lowest state), which is often rarely visited, so that its noise shifts
+all other values. Rule ``"occupancy"`` maximizes the *smallest* visiting frequency over the
 neighborhoods that use the state.
 """
 
@@ -31,11 +30,7 @@ from lstd_agent.rows.factors import Segments
 from lstd_agent.system.distances import SquaredDistance
 
 SearchName = Literal["exact", "doubling"]
-SEARCHES: tuple[SearchName, ...] = ("exact", "doubling")
-
 RuleName = Literal["occupancy", "most_common"]
-RULES: tuple[RuleName, ...] = ("occupancy", "most_common")
-
 TailName = Literal["window", "settled", "stationary"]
 
 # The first tolerance; bisection stops when two agree to this relative difference.
@@ -43,47 +38,37 @@ _FIRST_TOLERANCE, _PRECISION = 1e-3, 1e-6
 
 
 class AnchorSearch:
-    """Algorithm ``approx_anchor``, for any tolerance, computing each distance at most once.
-
-    No timestep after ``latest`` becomes an anchor.
-    """
+    """Algorithm ``approx_anchor``; it computes each distance once, up to timestep ``latest``."""
 
     def __init__(
         self, squared_distance: SquaredDistance, t_max: int, latest: int | None = None
     ) -> None:
         self._squared_distance = squared_distance
         self._t_max = t_max if latest is None else min(t_max, latest)
-        # Distances from an anchor to the timesteps after it, as far as computed.
-        self._rows: dict[int, FloatArray] = {}
+        self._rows: dict[int, FloatArray] = {}  # distances from an anchor, as far as computed
 
     def anchors(self, tolerance: float, at_most: int) -> IntArray:
-        """Return the anchors for one tolerance Δ (the algorithm's inner loop).
-
-        Stops at the first anchor beyond ``at_most``, since a tiny tolerance would give too many.
-        """
+        """Return the anchors for one tolerance Δ, but no more than one beyond ``at_most``."""
         found = [0]
-        while (following := self._next_anchor(found[-1], tolerance**2)) is not None:
-            found.append(following)
-            if len(found) > at_most:
+        while len(found) <= at_most:
+            if (following := self._next_anchor(found[-1], tolerance**2)) is None:
                 break
+            found.append(following)
         return np.array(found, dtype=np.int64)
 
-    def _enough(self, n_anchors: int) -> tuple[float, IntArray]:
-        """Double the tolerance until there are no more than ``n_anchors`` anchors."""
-        tolerance = _FIRST_TOLERANCE
-        while (anchors := self.anchors(tolerance, n_anchors)).size > n_anchors:
-            tolerance *= 2.0
-        return tolerance, anchors
+    def find(self, n_anchors: int, search: SearchName) -> IntArray:
+        """Return at most ``n_anchors`` anchors.
 
-    def doubling(self, n_anchors: int) -> IntArray:
-        """Return the anchors of the first of ever doubled tolerances that has few enough."""
-        return self._enough(n_anchors)[1]
-
-    def exact(self, n_anchors: int) -> IntArray:
-        """Bisect for the tolerance that comes closest to ``n_anchors`` without exceeding it."""
-        enough, anchors = self._enough(n_anchors)
+        The tolerance is doubled until there are few enough. ``"exact"`` then bisects for the one
+        that comes closest to that number. (More tolerance does not always give fewer anchors;
+        bisection finds one place where it does.)
+        """
+        enough = _FIRST_TOLERANCE
+        while (anchors := self.anchors(enough, n_anchors)).size > n_anchors:
+            enough *= 2.0
         too_small = enough / 2.0 if enough > _FIRST_TOLERANCE else 0.0
-        while anchors.size < n_anchors and enough - too_small > _PRECISION * enough:
+        wanted = n_anchors if search == "exact" else 0
+        while anchors.size < wanted and enough - too_small > _PRECISION * enough:
             middle = (too_small + enough) / 2.0
             found = self.anchors(middle, n_anchors)
             if found.size > n_anchors:
@@ -124,18 +109,14 @@ def find_anchors(
 ) -> IntArray:
     """Return the anchors of at most ``n_anchors`` neighborhoods (Algorithm ``identify_anchor``).
 
-    The paper doubles the tolerance, which may jump past the wanted number. ``"exact"`` then bisects
-    between the last two tolerances, and takes the anchors that come closest to that number without
-    exceeding it. (More tolerance does not always give fewer anchors; bisection finds one place
-    where it does.) None, or the number of timesteps, gives an anchor at each timestep (stepwise),
-    and needs no distances, as one neighborhood needs none.
+    None, or the number of timesteps, gives an anchor at each timestep (stepwise), and needs no
+    distances, as one neighborhood needs none.
     """
     if n_anchors is None or n_anchors > t_max:
         return np.arange(t_max + 1)
     if n_anchors == 1:
         return np.zeros(1, dtype=np.int64)
-    found = AnchorSearch(squared_distance, t_max, latest)
-    return found.exact(n_anchors) if search == "exact" else found.doubling(n_anchors)
+    return AnchorSearch(squared_distance, t_max, latest).find(n_anchors, search)
 
 
 def check_anchors(anchors: object, t_max: int) -> IntArray:
@@ -180,8 +161,7 @@ def assign_references(
     """Choose the main and the auxiliary reference states (Algorithm ``identify_sref``).
 
     A state is in a neighborhood's support if its occupancy, one of (n, M), exceeds the threshold.
-    ``main`` is a known main reference state, the terminal one. It is not used if it is in no
-    support. Raises `InvalidInputError` if no candidate is in any support.
+    ``main`` is a known main reference state, the terminal one, unless it is in no support.
     """
     support = occupancy > support_threshold
     n, n_states = occupancy.shape
@@ -217,15 +197,12 @@ def assign_references(
 def merge_neighborhoods(
     anchors: IntArray, references: ReferenceStates
 ) -> tuple[IntArray, ReferenceStates]:
-    """Merge neighborhoods without a reference state into the nearest one that has one.
+    """Merge neighborhoods without a reference state into the nearest, by anchors, with one.
 
-    Nearest is by the distance between anchors; ties go to the preceding neighborhood. A merged
-    neighborhood keeps its earliest anchor.
+    A merged neighborhood keeps its earliest anchor.
     """
     has = np.flatnonzero(references.state >= 0)
-    if has.size == anchors.size:
-        return anchors, references
-    # Distances are compared left to right, so argmin gives a tie to the preceding one.
+    # argmin gives a tie to the preceding one.
     nearest = np.argmin(np.abs(anchors[:, None] - anchors[has]), axis=1)
     first = np.searchsorted(nearest, np.arange(has.size))
     return anchors[first], ReferenceStates(references.state[has], references.main)
@@ -265,17 +242,13 @@ def neighborhoods_with_references(
 
     The second half of Algorithm ``identify_anchor``: other neighborhoods are merged.
     """
-    while True:
+    last_is_merged = True
+    # Merging only adds to windows, so references stay in their supports, except in a neighborhood
+    # that becomes the last and is fitted to its tail: choose again.
+    while last_is_merged:
         windows = neighborhood_windows(anchors, source.t_max, tail)
-        occupancy = source.occupancy(windows, segments)
         how = source.support_threshold, rule, source.terminal
-        references = assign_references(occupancy, *how)
-        last_is_merged = references.state[-1] < 0
-        merged, references = merge_neighborhoods(anchors, references)
-        if merged.size == anchors.size:
-            return anchors, windows, references
-        anchors = merged
-        # Merging only adds to windows, so references stay in their supports, except in a
-        # neighborhood that becomes the last and is fitted to its tail: choose again.
-        if tail == "window" or not last_is_merged:
-            return anchors, neighborhood_windows(anchors, source.t_max, tail), references
+        references = assign_references(source.occupancy(windows, segments), *how)
+        last_is_merged = references.state[-1] < 0 and tail != "window"
+        anchors, references = merge_neighborhoods(anchors, references)
+    return anchors, neighborhood_windows(anchors, source.t_max, tail), references

@@ -1,24 +1,21 @@
 r"""Choices by the data: ``backup="auto"``, and ``n_anchors="auto"``.
 
-One step has the least noise if features can represent the values; the pooled model has less if
-observations are Markov states. So each backup is fitted to one half of the trials and compared with
-excess returns of the other half,
+Each backup is fitted to one half of the trials and compared with excess returns of the other half,
 
 .. math:: G_t = \sum_{u \ge t} (r_u - g\tau_u) + v(s_{t_{max} + 1}),
 
 and vice versa. Returns are noisy but unbiased, for any observations and values. The mean square of
 :math:`v(s_t) - G_t` is taken over the trials of each timestep, and over all timesteps with weights
-of 1/(t + 1): transients are short, and the bias of their states is wanted.
-
-A later backup in the order of preference must be clearly better:
+of 1/(t + 1), since the bias of transient states is wanted. A later backup in the order of
+preference must be clearly better:
 
 - countable states: ``"model"``, if it determines the values of the starts and single steps are not
   better by three standard errors; else one step or λ-returns;
 - others: one step or λ-returns, the smallest λ within one standard error of the best.
 
 A λ is rejected if its mean start value would trigger the misfit warning, unless single steps miss
-the returns as much. The same samples always give the same choice. Numbers of neighborhoods are
-compared in the same way, each with its own backup.
+the returns as much. Numbers of neighborhoods are compared in the same way, each with its own
+backup.
 """
 
 from __future__ import annotations
@@ -36,17 +33,12 @@ from lstd_agent.system.linked import Solved
 from lstd_agent.system.model import pooled_model
 from lstd_agent.system.solve import Subsets
 
-DECAYS = (0.6, 0.9, 1.0)
-"""The λ that ``"auto"`` tries."""
+# The λ that "auto" tries; a value is not determined if a larger share of it is open.
+DECAYS, OPEN_TOLERANCE = (0.6, 0.9, 1.0), 0.05
 
-OPEN_TOLERANCE = 0.05
-"""A value is not determined if a larger share of it is open."""
-
-# Number of groups of counts, half of them for each half of the trials.
-_N_GROUPS = 8
-
-# Smallest number of trials to hold some out, and most dense features with which λ are tried.
-_FEWEST_HELD_OUT, _MOST_COMPARED = 8, 1000
+# Number of groups of counts, in two halves; smallest number of trials to hold some out; and most
+# dense features with which λ are tried.
+_N_GROUPS, _FEWEST_HELD_OUT, _MOST_COMPARED = 8, 8, 1000
 
 # Single steps must be better than the model by this many standard errors, of few groups.
 _DEVIATIONS = 3.0
@@ -82,12 +74,9 @@ class Choice:
 
     Attributes
     ----------
-    backup : Backup
-    reason : str
-    tried : tuple of Tried
-        Empty if there was no choice.
-    numbers : tuple of Tried
-        Numbers of neighborhoods, if the data choose them.
+    backup, reason : Backup, str
+    tried, numbers : tuple of Tried
+        Backups, and numbers of neighborhoods, that were compared; empty if there was no choice.
 
     Examples
     --------
@@ -132,32 +121,23 @@ class Held:
         """The halves that are compared."""
         if not self.source.are_places:
             return self.subsets
-        dealt = self.source.dealt(_N_GROUPS)
-        return Subsets(dealt, self.subsets.edges, _N_GROUPS, "halves")
-
-    @property
-    def range(self) -> float:
-        """The range of mean values over time."""
-        paid = self.source.mean_rewards - self.gain * self.source.mean_durations
-        return float(np.ptp(np.append(np.cumsum(paid[::-1]), 0.0)))
+        return Subsets(self.source.dealt(_N_GROUPS), self.subsets.edges, _N_GROUPS, "halves")
 
     @property
     def is_possible(self) -> bool:
         """Whether each half has samples of each timestep, and features are dense."""
-        if self.source.is_sparse:
+        if self.source.is_sparse or self.held.kind != "halves":
             return False
-        source = self.held.source
+        source, half = self.held.source, self.held.half
         if source.are_places:
-            groups = source.groups(_N_GROUPS)
-            return all(sum(source.batches[b].trials_at for b in group).all() for group in groups)
-        halves = slice(0, self.held.half), slice(self.held.half, source.n_trials)
-        enough = self.held.kind == "halves" and source.n_trials >= _FEWEST_HELD_OUT
-        return enough and all(source.own[half].any(axis=0).all() for half in halves)
+            return all(batch.trials_at.all() for batch in source.batches)
+        halves = source.own[:half], source.own[half:]
+        return source.n_trials >= _FEWEST_HELD_OUT and all(x.any(axis=0).all() for x in halves)
 
     def whole(self, anchors: IntArray, backup: Backup) -> list[Solved]:
         """Return the system of all trials; kept trials were solved together with their halves."""
         found = self._solved.get((anchors.tobytes(), backup))
-        return (found or self.subsets.those("whole").solve(anchors, [self.gain], backup))[0]
+        return (found or replace(self.subsets, kind="whole").solve(anchors, [self.gain], backup))[0]
 
     def errors(self, anchors: IntArray, backups: Sequence[Backup]) -> list[FloatArray]:
         """Return mean square errors and errors of the start (m, 2), by groups, of each backup."""
@@ -167,26 +147,22 @@ class Held:
         if self.held is self.subsets:
             self._solved.update(zip(missing, found, strict=True))
         if missing:
-            halves = [
-                [np.stack([x[i][k].columns[:, 0] for x in found], 1) for k in range(len(anchors))]
-                for i in (1, 2)
-            ]
-            self._errors.update(zip(missing, self._held_out(anchors, *halves), strict=True))
+            weights = [[[x.columns[:, 0] for x in half] for half in each[1:]] for each in found]
+            errors = self._held_out(anchors, np.moveaxis(np.array(weights), 0, -1))
+            self._errors.update(zip(missing, errors, strict=True))
         return [self._errors[key] for key in keys]
 
-    def _held_out(
-        self, anchors: IntArray, first: Sequence[FloatArray], second: Sequence[FloatArray]
-    ) -> list[FloatArray]:
-        """Return errors (m, 2) by groups of trials, of weights (p, q) of each half and window."""
+    def _held_out(self, anchors: IntArray, weights: FloatArray) -> list[FloatArray]:
+        """Return errors (m, 2) by groups of trials, of weights (2, n, p, q) of halves, windows."""
         source, T = self.held.source, self.source.t_max
         edge, n_groups, groups = self.held.half, source.n_trials, None
         if source.are_places:
-            edge, n_groups = _N_GROUPS // 2 * source.n_states, _N_GROUPS
-            groups = source.groups(_N_GROUPS)
+            n_groups, groups = _N_GROUPS, source.groups(_N_GROUPS)
+            edge *= source.n_states
 
         def values(rows: Any, t: int) -> FloatArray:
-            k = int(np.searchsorted(anchors, t, side="right")) - 1
-            return np.concatenate((rows[:edge] @ second[k], rows[edge:] @ first[k]))
+            first, second = weights[:, int(np.searchsorted(anchors, t, side="right")) - 1]
+            return np.concatenate((rows[:edge] @ second, rows[edge:] @ first))
 
         def by_group(terms: FloatArray) -> FloatArray:
             return np.asarray(terms.reshape(n_groups, -1, terms.shape[1]).sum(axis=1))
@@ -205,45 +181,55 @@ class Held:
         return list(np.stack((square, start), axis=2).swapaxes(0, 1))
 
 
-def choose_backup(held: Held, anchors: IntArray, wanted: Backup | None = None) -> Choice:
-    """Choose the backup of a linked system, if none was asked for."""
-    if wanted is not None:
-        return Choice(wanted, "asked for")
+def choose_backup(held: Held, anchors: IntArray) -> Choice:
+    """Choose the backup of a linked system."""
     source, is_known = held.source, False
     if source.are_places:
         model = pooled_model(source, held.gain, source.main_state(int(anchors[-1])))
         is_known = bool((model.open_share[source.starts] <= OPEN_TOLERANCE).all())
-    preferred: Backup = "model" if is_known else "one_step"
-    if source.is_sparse and is_known:
-        return Choice(preferred, "it determines the values of the starts")
+    reason = "" if held.is_possible else "there are too few trials to hold some out"
     if source.is_sparse:
-        return Choice(preferred, "many sparse features are fitted by single steps")
-    if not source.are_places and source.p > _MOST_COMPARED:
+        reason = "many sparse features are fitted by single steps"
+        reason = "it determines the values of the starts" if is_known else reason
+    elif not source.are_places and source.p > _MOST_COMPARED:
         reason = f"with so many features ({source.p - 1}) no lambda-returns are tried: give "
-        return Choice(preferred, reason + "backup=LambdaReturn(decay) for one")
-    if not held.is_possible:
-        return Choice(preferred, "there are too few trials to hold some out")
+        reason += "backup=LambdaReturn(decay) for one"
+    if reason:
+        return Choice("model" if is_known else "one_step", reason)
     steps: list[Backup] = ["one_step", *map(LambdaReturn, DECAYS)]
     asked = steps
     if is_known:
-        found = held.errors(anchors, ["one_step", "model"])
-        difference, error = _difference(*found)
-        if difference >= -_DEVIATIONS * error:
-            tried = _tried(["one_step", "model"], found)
-            return Choice("model", "single steps do not predict better", tried)
-        asked = ["one_step", "model", *steps[1:]]
+        asked = ["one_step", "model"]
+        found = held.errors(anchors, asked)
+        more, error = _compared(found, 0)[1]
+        if more <= _DEVIATIONS * error:
+            return Choice("model", "single steps do not predict better", _tried(asked, found))
+        asked = [*asked, *steps[1:]]
     found = held.errors(anchors, steps)
-    able = [i for i in range(len(steps)) if not _misses_start(found[i], found[0], held.range)]
+    missed = [_mean_and_error(errors[:, 1]) for errors in found]
+    paid = source.mean_rewards - held.gain * source.mean_durations
+    most = _SHARE * float(np.ptp(np.append(np.cumsum(paid[::-1]), 0.0)))
+    able = [
+        i
+        for i, (miss, error) in enumerate(missed)
+        if abs(miss) <= max(most, abs(missed[0][0]) + _START_DEVIATIONS * error)
+    ]
     simplest = able[_simplest([found[i] for i in able])]
     tried = _tried(asked, held.errors(anchors, asked))
     return Choice(steps[simplest], "the simplest within a standard error of the best", tried)
 
 
-def choose_number(held: Held, candidates: Sequence[IntArray]) -> tuple[IntArray, Choice]:
+def choose(
+    held: Held, candidates: Sequence[IntArray], wanted: Backup | None
+) -> tuple[IntArray, Choice]:
     """Choose among anchors of ever more neighborhoods of a linked system, and the backup."""
-    if not held.is_possible:
-        return candidates[1], choose_backup(held, candidates[1])
+    if len(candidates) > 1 and not held.is_possible:
+        candidates = candidates[1:2]
+    if wanted is not None:
+        return candidates[0], Choice(wanted, "asked for")
     choices = [choose_backup(held, anchors) for anchors in candidates]
+    if len(candidates) == 1:
+        return candidates[0], choices[0]
     backups = [choice.backup for choice in choices]
     each = zip(candidates, backups, strict=True)
     found = [held.errors(anchors, [backup])[0] for anchors, backup in each]
@@ -252,31 +238,22 @@ def choose_number(held: Held, candidates: Sequence[IntArray]) -> tuple[IntArray,
     return candidates[k], replace(choices[k], numbers=tuple(numbers))
 
 
-def _misses_start(errors: FloatArray, single: FloatArray, scale: float) -> bool:
-    """Whether a backup misses the start by too much, and single steps by less."""
-    missed, error = _mean_and_error(errors[:, 1])
-    least = abs(float(single[:, 1].mean())) + _START_DEVIATIONS * error
-    return abs(missed) > max(_SHARE * scale, least)
-
-
 def _tried(backups: Sequence[Backup], found: Sequence[FloatArray]) -> tuple[Tried, ...]:
     """Return backups with their errors (m, 2), compared with the first."""
-    return tuple(
-        Tried(backup, float(np.sqrt(errors[:, 0].mean())), *_difference(errors, found[0]))
-        for backup, errors in zip(backups, found, strict=True)
-    )
+    size = [float(np.sqrt(errors[:, 0].mean())) for errors in found]
+    each = zip(backups, size, _compared(found, 0), strict=True)
+    return tuple(Tried(backup, error, *difference) for backup, error, difference in each)
 
 
 def _simplest(found: Sequence[FloatArray]) -> int:
     """Return the first of errors (m, 2) that are within a standard error of the least."""
-    best = min(found, key=lambda errors: float(errors[:, 0].mean()))
-    differences = [_difference(errors, best) for errors in found]
-    return next(i for i, (difference, error) in enumerate(differences) if difference <= error)
+    best = int(np.argmin([errors[:, 0].mean() for errors in found]))
+    return next(i for i, (more, error) in enumerate(_compared(found, best)) if more <= error)
 
 
-def _difference(errors: FloatArray, others: FloatArray) -> tuple[float, float]:
-    """Return the first mean square minus the second, and its standard error."""
-    return _mean_and_error(errors[:, 0] - others[:, 0])
+def _compared(found: Sequence[FloatArray], other: int) -> list[tuple[float, float]]:
+    """Return each mean square minus another one, and its standard error."""
+    return [_mean_and_error(errors[:, 0] - found[other][:, 0]) for errors in found]
 
 
 def _mean_and_error(values: FloatArray) -> tuple[float, float]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -12,12 +13,11 @@ import numpy as np
 from lstd_agent.arrays import IntArray
 from lstd_agent.backups import Backup, is_one_step
 from lstd_agent.rows.factors import Factor, Segments, total, without_each
-from lstd_agent.rows.sparse import SparseRows
 from lstd_agent.system.gain import Gain, GainRows, estimate_gain, mean_reward
 from lstd_agent.system.linked import SingleSteps, Solved, Targets, solve_linked, zero_of
 from lstd_agent.system.model import pooled_model, solve_model
 from lstd_agent.system.neighborhoods import neighborhood_windows
-from lstd_agent.system.sparse import gains_without_each, solve_sparse, sparse_gain
+from lstd_agent.system.sparse import SparseRows, gains_without_each, solve_sparse, sparse_gain
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,26 +40,19 @@ class Subsets:
             self.read[of] = of(self.source, self.edges, self.n_groups)
         return self.read[of]
 
-    def those(self, kind: Literal["whole", "halves", "others"]) -> Subsets:
-        """Return other subsets of the same groups."""
-        return replace(self, kind=kind)
-
     @cached_property
     def segments(self) -> list[Segments]:
         """The factors of each subset: data are read once."""
         by_group = self._once(Segments.of)
-        runs = map(self.totals, by_group.factors)
-        each = zip(*runs, strict=True)
-        return [Segments(by_group.edges, [[one] for one in subset]) for subset in each]
+        subsets = zip(*map(self.totals, by_group.factors), strict=True)
+        return [Segments(by_group.edges, [[one] for one in subset]) for subset in subsets]
 
     @cached_property
     def groups(self) -> list[Any]:
         """The batches of counts of each subset; None for all trials, and for kept trials."""
-        if self.kind == "whole":
-            return [None]
-        if not self.source.are_places:
+        if self.kind == "whole" or not self.source.are_places:
             return [None] * len(self.segments)
-        groups, half = self.source.groups(self.n_groups), self.n_groups // 2
+        groups, half = self.source.groups(self.n_groups), self.half
         if self.kind == "others":
             return [np.concatenate(groups[:b] + groups[b + 1 :]) for b in range(len(groups))]
         return [None, np.concatenate(groups[:half]), np.concatenate(groups[half:])]
@@ -71,19 +64,19 @@ class Subsets:
 
     @property
     def half(self) -> int:
-        """How many kept trials are in the first half."""
-        if self.source.are_places:
-            return 0
-        return int(self.source.groups(self.n_groups)[self.n_groups // 2].start)
+        """How many groups of counts, or kept trials, are in the first half."""
+        half = self.n_groups // 2
+        return (
+            half if self.source.are_places else int(self.source.groups(self.n_groups)[half].start)
+        )
 
     def totals(self, parts: Sequence[Factor]) -> list[Factor]:
         """Return the factors of subsets from the factors of groups."""
         if self.kind == "others":
             return list(without_each(parts))
-        if self.kind == "whole":
-            return [total(parts)]
         half = len(parts) // 2
-        return [total(parts), total(parts[:half]), total(parts[half:])]
+        parts_of = [parts, parts[:half], parts[half:]]
+        return [total(part) for part in parts_of[: 1 if self.kind == "whole" else 3]]
 
     def gains(self, rows: GainRows | None = None) -> list[Gain]:
         """Return the gain of each subset, by given rows or by the rows that determine it."""
@@ -99,42 +92,34 @@ class Subsets:
         anchors: IntArray,
         gains: Sequence[float],
         backup: Backup,
-        *,
-        directions: bool = True,
         whole: Sequence[Solved] | None = None,
     ) -> list[list[Solved]]:
         """Solve the linked system of each subset, which has its own gain.
 
-        With ``directions``, the first subset's open directions are computed. The windows of the
-        ``whole`` speed up sparse ones.
+        The windows of the ``whole`` speed up sparse ones.
         """
         source, last = self.source, int(anchors[-1])
         if backup == "model":
             main = source.main_state(last)
             windows = neighborhood_windows(anchors, source.t_max, "window")
-            return [
-                solve_model(part, windows, pooled_model(part, gain, main))
-                for part, gain in zip(self.parts, gains, strict=True)
-            ]
+            each = zip(self.parts, gains, strict=True)
+            return [solve_model(part, windows, pooled_model(part, g, main)) for part, g in each]
         if source.is_sparse:
-            rows, without = self._once(SparseRows), -1 if whole is None else 0
-            return [
-                solve_sparse(rows, anchors, gain, whole, b) for b, gain in enumerate(gains, without)
-            ]
+            rows, first = self._once(SparseRows), -1 if whole is None else 0
+            return [solve_sparse(rows, anchors, g, whole, b) for b, g in enumerate(gains, first)]
         zeros = np.stack([zero_of(source, each, last) for each in self.segments])
         several: Any = backup
         if not (source.are_places or is_one_step(backup)):
-            halves = [slice(0, self.half), slice(self.half, source.n_trials)]
-            everything, others = [slice(None)], source.groups(self.n_groups)
-            runs = {"whole": everything, "halves": halves, "others": others}[self.kind]
+            runs = source.groups(self.n_groups)
+            if self.kind != "others":
+                edges = [0, *[self.half] * (self.kind == "halves"), source.n_trials]
+                runs = [slice(*run) for run in pairwise(edges)]
             targets = Targets(source, several, np.array(gains), runs=runs, subsets=self.totals)
-            return solve_linked(source, targets, anchors, zeros, directions=directions)
+            return solve_linked(source, targets, anchors, zeros)
         found = []
         for i, gain in enumerate(gains):
-            if is_one_step(backup):
-                equations: Any = SingleSteps(source, self.segments[i], gain)
-            else:
+            equations: Any = SingleSteps(source, self.segments[i], gain)
+            if not is_one_step(backup):
                 equations = Targets(source, several, np.array([gain]), group=self.groups[i])
-            track = directions and i == 0
-            found += solve_linked(source, equations, anchors, zeros[i : i + 1], directions=track)
+            found += solve_linked(source, equations, anchors, zeros[i : i + 1])
         return found

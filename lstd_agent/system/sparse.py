@@ -17,9 +17,8 @@ samples. Least squares solve for y minus :math:`Z u (u^T y) / (u^T Z u)`, Z = F^
 
 Other samples must determine the value after a sample. They do not if a feature there was never
 seen, or leads neither into the next window nor to the main class of the last one, or if no
-combination of samples has these features. Such samples are left out until none remains, and their
-share is reported (`LeftOut`). The value of f is determined if the open columns have products 0
-with f.
+combination of samples has these features. Such samples are left out until none remains, and counted
+(`LeftOut`). The value of f is determined if the open columns have products 0 with f.
 """
 
 from __future__ import annotations
@@ -27,6 +26,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -34,28 +34,79 @@ from scipy import sparse
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import EvaluationError
-from lstd_agent.features.rows import dense
-from lstd_agent.rows.sparse import SparseRows, Steps, resized
 from lstd_agent.system.gain import LEAST_SHARE, Gain
 from lstd_agent.system.linked import Solved
 from lstd_agent.system.sparse_solvers import RidgeSolver, factored
 
-# A ridge on diagonals of 1, to factor Z.
-_RIDGE_OF_Z = 1e-10
+# A ridge to factor Z. A feature is open if its product with random null vectors, relative to its
+# size, exceeds _OPEN. All are for diagonals of 1, where smaller numbers are rounding.
+_RIDGE_OF_Z, _N_PROBES, _OPEN, _ROUNDING = 1e-10, 6, 1e-5, 1e-12
 
-# A feature is open if its product with random null vectors, relative to its size, exceeds this.
-_N_PROBES, _OPEN = 6, 1e-5
+# A closed class with a smaller share of the largest class's samples is the end of few trials; the
+# occupancy of vectors with fewer samples is 0; numbers that are held at a time.
+_SMALL_CLASS, _FEWEST, _CHUNK = 0.01, 10.0, 2**22
 
-# Smaller numbers, for diagonals of 1, are rounding.
-_ROUNDING = 1e-12
 
-# A closed class with a smaller share of the largest class's samples is the end of few trials.
-_SMALL_CLASS = 0.01
+class Steps(NamedTuple):
+    """Transitions: features f (n, d), the next features g (n, d), and numbers (n,).
 
-# The occupancy of vectors with fewer samples is 0.
-_FEWEST = 10.0
+    ``t`` is the first timestep of the run of timesteps that a transition comes from.
+    """
 
-_CHUNK = 2**22
+    f: Any
+    g: Any
+    weight: FloatArray
+    reward: FloatArray
+    duration: FloatArray
+    group: IntArray
+    t: IntArray
+
+    def at(self, kept: Any) -> Steps:
+        """Return some transitions."""
+        return Steps(*(each[kept] for each in self))
+
+
+class SparseRows:
+    """Transitions of a source in groups of trials, by runs of timesteps, which are read once.
+
+    ``has_constant`` says whether features can represent a constant.
+    """
+
+    def __init__(self, source: Any, anchors: IntArray, n_groups: int = 20) -> None:
+        T = source.t_max
+        self.source, self.t_max, self.ends = source, T, source.constant == 0.0
+        self.groups, self.half = source.groups(n_groups), (T + 1) // 2
+        inner = [edge for a in anchors for edge in (a, a - 1)]
+        edges = sorted({0, self.half, max(T, 1), T, T + 1, *inner} - {-1})
+        parts = []
+        for start, stop in pairwise(edges):
+            for label, group in enumerate(self.groups):
+                for layer in source.merged(start, stop, group):
+                    P = sparse.eye_array(len(layer.weights)) if layer.P is None else layer.P
+                    pairs = sparse.coo_array(P)
+                    weight = layer.weights[pairs.row] * pairs.data * layer.goes_on[pairs.row]
+                    i, j, weight = (x[weight > 0.0] for x in (pairs.row, pairs.col, weight))
+                    f, g = sparse.csr_array(layer.features)[i], sparse.csr_array(layer.following)[j]
+                    labels = np.full(len(i), label), np.full(len(i), start)
+                    parts.append((f, g, weight, layer.rewards[i], layer.durations[i], *labels))
+        f, g, *numbers = zip(*parts, strict=True)
+        joined: list[Any] = [sparse.csr_array(sparse.vstack(each)) for each in (f, g)]
+        self.steps = Steps(*joined, *(np.concatenate(each) for each in numbers))
+        total = self.steps.f.sum(axis=1)
+        same = bool(total.size) and total[0] != 0.0 and np.allclose(total, total[0], rtol=1e-12)
+        self.has_constant = bool(same) and not self.ends
+
+    def between(self, start: int, stop: int) -> Steps:
+        """Return transitions of timesteps start to stop - 1."""
+        return self.steps.at(np.flatnonzero((self.steps.t >= start) & (self.steps.t < stop)))
+
+
+def resized(features: Any, d: int) -> sparse.csr_array:
+    """Return features with or without a constant 1, according to d."""
+    x: sparse.csr_array = sparse.csr_array(features)
+    if x.shape[1] < d:
+        x = sparse.csr_array(sparse.hstack((x, sparse.csr_array(np.ones((x.shape[0], 1))))))
+    return x if x.shape[1] == d else sparse.csr_array(x[:, :d])
 
 
 class LeftOut(NamedTuple):
@@ -81,12 +132,11 @@ class LeftOut(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Window:
-    """Equations of a window, its factors, and what they leave open.
+    """Equations of a window: Z = F^T D F and H = F^T D G' of features divided by ``root`` (d,).
 
     ``steps`` are the samples that are not left out; ``exits`` (n,) lead into the next window.
     ``known`` (d,) are the features that they determine, apart from combinations. ``border`` says
-    whether X maps constants to 0. Features are divided by ``root`` (d,), for a diagonal of ones in
-    Z = F^T D F; H = F^T D G'. In a window without a batch, ``whole`` is the window of all trials.
+    whether X maps constants to 0. In a window without a batch, ``whole`` is the one of all trials.
     """
 
     steps: Steps
@@ -123,15 +173,12 @@ class Window:
         """Random vectors (d, q) of the null space of Z, 0 for unknown features."""
         x = np.random.default_rng(0).standard_normal((len(self.known), _N_PROBES))
         x[~self.known] = 0.0
-        for _ in range(2):
-            x = _RIDGE_OF_Z * self._gram.solve(x)
-        return np.asarray(x)
+        return np.asarray(_RIDGE_OF_Z**2 * self._gram.solve(self._gram.solve(x)))
 
     @cached_property
     def mean_duration(self) -> float:
         """Mean duration of its steps; 1 where they take no time."""
-        weight = self.steps.weight
-        return float(weight @ self.steps.duration / weight.sum()) or 1.0
+        return float(np.average(self.steps.duration, weights=self.steps.weight)) or 1.0
 
     @cached_property
     def _solver(self) -> RidgeSolver:
@@ -156,8 +203,8 @@ class Window:
     def null(self) -> FloatArray:
         """u (d,), scaled, with u^T X = 0 and u^T F^T D τ = 1, τ in units of its mean."""
         right = np.append(np.zeros(len(self.known)), 1.0)
-        found = self._solve(right, "null", True)[:-1]
-        return np.asarray(found / np.sqrt(self.steps.weight.sum()))
+        u = self._solve(right, "null", True)[:-1]
+        return np.asarray(u / np.sqrt(self.steps.weight.sum()))
 
     @property
     def gain(self) -> tuple[float, float]:
@@ -184,10 +231,7 @@ class Window:
 
     @cached_property
     def opened(self) -> FloatArray:
-        """Columns (d, q), not orthogonal to scaled features that are open.
-
-        The columns of all trials suffice, except for features that only a group has seen.
-        """
+        """Columns (d, q), not orthogonal to scaled features that are open."""
         columns = [np.where(self.known, 0.0, 1.0)[:, None]]
         if self.whole is not None:
             columns.append(self.whole.opened)
@@ -206,19 +250,13 @@ class Window:
         return np.asarray((np.abs(x @ columns) > _OPEN * size).any(axis=1))
 
     def occupancy(self, features: sparse.csr_array) -> FloatArray:
-        """Return the occupancy (m,) of features (m, d): 0 where they are not determined.
-
-        With one feature a sample the visiting frequency; otherwise the empirical Christoffel
-        function.
-        """
+        """Return the occupancy (m,) of features (m, d), as by `Christoffel`."""
         x, n = resized(features, len(self.known)), self.left_out.of
         if self.one_hot:
             visits = np.bincount(self.steps.f.indices, self.steps.weight, x.shape[1])
             return np.asarray((abs(x) > 0.0) @ np.where(self.known, visits, 0.0) / n)
-        inside, size = np.flatnonzero(~self.are_open(x)), max(1, _CHUNK // x.shape[1])
-        shares = np.zeros(x.shape[0])
-        for first in range(0, len(inside), size):
-            rows = inside[first : first + size]
+        inside, shares = np.flatnonzero(~self.are_open(x)), np.zeros(x.shape[0])
+        for rows in np.array_split(inside, 1 + len(inside) * x.shape[1] // _CHUNK):
             q = (x[rows] @ sparse.diags_array(1.0 / self.root)).toarray().T
             z = self._gram.solve(q)
             # The number of samples of features in the range of Z is 1 / (q^T Z† q).
@@ -285,8 +323,8 @@ def _window(
             raise EvaluationError(str(left_out))
         inside = steps if kept.all() else steps.at(kept)
         if whole is None:
-            squares = np.asarray(inside.f.power(2).T @ inside.weight)
-            root = np.where(squares > 0.0, np.sqrt(np.maximum(squares, 1e-300)), 1.0)
+            root = np.sqrt(np.asarray(inside.f.power(2).T @ inside.weight))
+            root = np.where(root > 0.0, root, 1.0)
             Z, H = _products(inside, exits[kept], root)
         else:  # few are left out
             root, only = whole.root, sparse.diags_array(known.astype(np.float64))
@@ -310,13 +348,13 @@ def _window(
 def sparse_gain(rows: SparseRows) -> Gain | None:
     """Return the gain as an unknown of the tail, or of all timesteps, if they determine it."""
     names: tuple[Literal["tail", "all"], ...] = ("tail", "all")
-    for name in names:
+    for name in () if rows.ends else names:
         try:
             window = _gain_window(rows, name)
-            value, number = (0.0, 0.0) if window is None else window.gain
+            value, number = window.gain
         except EvaluationError:
             continue
-        if window is not None and number >= LEAST_SHARE * window.left_out.of:
+        if number >= LEAST_SHARE * window.left_out.of:
             return Gain(value, name, number / window.left_out.of)
     return None
 
@@ -324,22 +362,24 @@ def sparse_gain(rows: SparseRows) -> Gain | None:
 def gains_without_each(rows: SparseRows, name: Any) -> list[Gain]:
     """Return the gains without each group of trials, by the rows of the gain of all trials."""
     whole = _gain_window(rows, name)
-    others: list[Any] = [_gain_window(rows, name, whole, i) for i in range(len(rows.groups))]
-    return [Gain(other.gain[0], name) for other in others]
+    return [Gain(_gain_window(rows, name, whole, i).gain[0], name) for i in range(len(rows.groups))]
 
 
 def _gain_window(
     rows: SparseRows, name: str, whole: Window | None = None, without: int = -1
-) -> Window | None:
+) -> Window:
     """Return the window that gives the gain; without a group, preconditioned by the whole."""
     start, stop = (rows.half, max(rows.t_max, 1)) if name == "tail" else (0, rows.t_max)
-    if rows.ends or stop <= start:
-        return None
-    steps = rows.between(start, stop) if whole is None else whole.steps
-    if whole is None and not rows.has_constant:
-        steps = steps.sized(steps.f.shape[1] + 1)
+    steps = _steps_in(rows, (start, stop), not rows.has_constant) if whole is None else whole.steps
     none = np.zeros(len(steps.group), dtype=bool)
     return _window(steps, none, steps.group == without, True, True, (start, stop), whole)
+
+
+def _steps_in(rows: SparseRows, span: tuple[int, int], with_constant: bool) -> Steps:
+    """Return transitions of timesteps start to stop - 1; a constant is one more feature."""
+    steps = rows.between(*span)
+    d = steps.f.shape[1] + with_constant
+    return steps._replace(f=resized(steps.f, d), g=resized(steps.g, d))
 
 
 def solve_sparse(
@@ -349,19 +389,14 @@ def solve_sparse(
     whole: Sequence[Solved] | None = None,
     without: int = -1,
 ) -> list[Solved]:
-    """Solve the linked system backwards in time; without a group, preconditioned by the whole.
-
-    Raises `EvaluationError` if a window loses all samples, or its equations are not solved.
-    """
+    """Solve the linked system backwards in time; without a group, preconditioned by the whole."""
     d, found = rows.steps.f.shape[1], list[Solved]()
     stops = [*anchors[1:].tolist(), rows.t_max + 1]
     for k, span in reversed(list(enumerate(zip(anchors.tolist(), stops, strict=True)))):
         is_last, same = not found, None if whole is None else whole[k].window
         if same is None:
-            steps = rows.between(*span)
+            steps = _steps_in(rows, span, not (is_last or rows.has_constant or rows.ends))
             exits = (steps.t == span[1] - 1) & (not is_last)
-            if not (is_last or rows.has_constant or rows.ends):
-                steps = steps.sized(d + 1)
         else:
             steps, exits = same.steps, same.exits
         lost = steps.group == without
@@ -384,11 +419,9 @@ def solve_sparse(
 
 def _zero(rows: SparseRows, window: Window, anchor: int) -> FloatArray:
     """Return the features (d,) whose value is 0: the source's, or the mean of the tail."""
-    zero: Any = rows.source.zero(anchor)
-    if zero is not None:
-        zero = dense(zero).ravel()
-        if not zero[~window.known].any():
-            return np.asarray(zero)
+    zero = rows.source.zero(anchor)
+    if zero is not None and not zero[~window.known].any():
+        return np.asarray(zero)
     late = window.steps.t >= rows.half
     late = late if late.any() else ~late
     weight = window.steps.weight[late]

@@ -2,10 +2,10 @@ r"""Solvers of large sparse systems, by elimination or by iteration.
 
 **Transition counts over many states.** Systems are A = D - N with D > 0 diagonal and N ≥ 0, and A
 is diagonally dominant. Elimination fills in little if transitions are local, as on lines and grids;
-the reverse Cuthill-McKee ordering shows this beforehand. For random graphs it would take all
-memory. But such chains mix fast, so minimal residuals (GMRES) converge at once, after sweeps of
-symmetric Gauss-Seidel, :math:`(D - L) D^{-1} (D - U)` for N = L + U. A small residual alone does
-not bound the error: a weak link between two parts of a chain does not show in it. But any z with
+the reverse Cuthill-McKee ordering shows this beforehand. Other chains mix fast, so that minimal
+residuals (GMRES) converge at once, after sweeps of symmetric Gauss-Seidel,
+:math:`(D - L) D^{-1} (D - U)` for N = L + U. A small residual alone does not bound the error: a
+weak link between two parts of a chain does not show in it. But any z with
 
 .. math:: z ≥ 0, \quad D^{-1} A z ≥ (1 - δ) 1, \; δ < 1
           \quad⟹\quad |x - A^{-1} b| ≤ \frac{z}{1 - δ} \max |D^{-1} (b - A x)|,
@@ -19,7 +19,7 @@ M + εI is factored as a preconditioner. The same factors serve without a batch 
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -37,21 +37,16 @@ _MOST_FACTORED, _MOST_WORK = 3_000, 5e12
 _LOCAL, _HUB = 5.0, 10.0
 
 # GMRES restarts after so many steps.
-_DIRECTIONS = 60
-_EPSILON = float(np.finfo(np.float64).eps)
+_DIRECTIONS, _EPSILON = 60, float(np.finfo(np.float64).eps)
 
-# Relative accuracy of the vector of expected steps, and of solutions.
-_CRUDE, _MAX_ERROR = 0.05, 1e-9
+# Relative accuracy of the vector of expected steps, and of solutions; probabilities that add up to
+# 1 within _ROUNDING leave nothing open.
+_CRUDE, _MAX_ERROR, _ROUNDING = 0.05, 1e-9, 1e-12
 
-# Probabilities that add up to 1 within this leave nothing open.
-_ROUNDING = 1e-12
-
-# Sparse features: the ridge on a diagonal of 1, to factor M; residuals relative to the right-hand
-# side, of solutions and of a batch's changes.
-_RIDGE, _TOLERANCE, _TOLERANCE_OF_CHANGE = 1e-8, 1e-11, 1e-4
-
-# Larger residuals are no solutions; without factors, above the last M is factored.
-_UNSOLVED, _UNSOLVED_CHANGE, _UNFACTORED = 1e-6, 0.05, 1e-9
+# Sparse features: the ridge on a diagonal of 1, to factor M. Residuals relative to the right-hand
+# side: wanted, and the largest of solutions; then those of a batch's changes, and without factors.
+_RIDGE, _TOLERANCE, _UNSOLVED = 1e-8, 1e-11, 1e-6
+_TOLERANCE_OF_CHANGE, _UNSOLVED_CHANGE, _UNFACTORED = 1e-4, 0.05, 1e-9
 
 
 def _iterated(
@@ -91,25 +86,19 @@ class DominantSolver:
 
     def __init__(self, system: sparse.csc_array) -> None:
         n, self.system, self._diagonal = system.shape[0], system, system.diagonal()
-        self._iterates = n > _MOST_FACTORED and elimination_work(system) > (_LOCAL * n) ** 2
-
-    @cached_property
-    def _A(self) -> sparse.csr_array:
-        """D⁻¹ A, with a diagonal of ones."""
-        return sparse.csr_array(sparse.diags_array(1.0 / self._diagonal) @ self.system)
+        self._work = elimination_work(system) if n > _MOST_FACTORED else 0.0
+        # D⁻¹ A has a diagonal of ones.
+        self._A = sparse.csr_array(sparse.diags_array(1.0 / self._diagonal) @ system)
 
     def solve(self, right: FloatArray) -> FloatArray:
-        """Return the solution for right-hand sides (n,) or (n, m).
-
-        Raises `EvaluationError` if neither method works, and RuntimeError if a factor is singular.
-        """
-        if self._iterates:
-            found = [self._iterated(b) for b in right.reshape(len(right), -1).T / self._diagonal]
-            solved = [x for x in found if x is not None]
-            if len(solved) == len(found):
-                return np.stack(solved, axis=1).reshape(right.shape)
-            n = len(right)
-            if n > _MOST_FACTORED and elimination_work(self.system) > _MOST_WORK:
+        """Return the solution for right-hand sides (n,) or (n, m)."""
+        n = len(right)
+        if self._work > (_LOCAL * n) ** 2:
+            if (steps := self._steps) is not None:
+                found = [self._proposal(b, 0.0) for b in right.reshape(n, -1).T / self._diagonal]
+                if all(steps * u.max() <= _MAX_ERROR * np.abs(x).max() for x, u in found):
+                    return np.stack([x for x, _ in found], axis=1).reshape(right.shape)
+            if self._work > _MOST_WORK:
                 raise EvaluationError(
                     f"equations of {n} unknowns are out of reach: transitions are not local, so "
                     "that elimination would fill in, and parts are linked too weakly for "
@@ -136,33 +125,21 @@ class DominantSolver:
         )
         return LinearOperator(self._A.shape, lambda r: upper.solve(lower.solve(r.ravel())))
 
-    def _iterated(self, b: FloatArray) -> FloatArray | None:
-        """Return x with D⁻¹ A x = b (n,), or None where its error may be too large."""
-        if self._steps is None:
-            return None
-        x, residual = self._proposal(b, 0.0)
-        error = self._steps * self._uncertain(b, x, residual).max()
-        return x if error <= _MAX_ERROR * np.abs(x).max() else None
-
     @cached_property
     def _steps(self) -> float | None:
         """A bound of A⁻¹ D 1, the expected number of steps until the states are left."""
-        one = np.ones(len(self._diagonal))
-        z, residual = self._proposal(one, _CRUDE)
-        delta = float(self._uncertain(one, z, residual).max())
+        z, uncertain = self._proposal(np.ones(len(self._diagonal)), _CRUDE)
+        delta = float(uncertain.max())
         return float(z.max()) / (1.0 - delta) if z.min() >= 0.0 and delta < 0.5 else None
 
     def _proposal(self, b: FloatArray, enough: float) -> tuple[FloatArray, FloatArray]:
-        """Return x and b - D⁻¹ A x, which is rounding, or small enough."""
+        """Return x, and a bound (n,) of |b - D⁻¹ A x|, which is rounding or small enough."""
         how: Any = {"order": np.inf, "rounding": 2.0 * _EPSILON, "cycles": 2, "runs": 8}
-        return _iterated(self._A, b, self._sweeps, 2.0 * enough, reduction=0.5, **how)
-
-    def _uncertain(self, b: FloatArray, x: FloatArray, residual: FloatArray) -> FloatArray:
-        """Return the residual (n,) plus a bound of its rounding error."""
-        # The diagonal is 1, so this is the sum of k terms, |b| + |A| |x|.
+        x, residual = _iterated(self._A, b, self._sweeps, 2.0 * enough, reduction=0.5, **how)
+        # Rounding: the diagonal is 1, so the sum of the k terms is |b| + |A| |x|.
         terms = np.abs(b) + 2.0 * np.abs(x) - self._A @ np.abs(x)
         k = np.diff(self._A.indptr)
-        return np.asarray(np.abs(residual) + _EPSILON * (1.0 + 0.5 * np.sqrt(k)) * terms)
+        return x, np.abs(residual) + _EPSILON * (1.0 + 0.5 * np.sqrt(k)) * terms
 
 
 def elimination_work(system: sparse.csc_array) -> float:
@@ -212,8 +189,7 @@ class SumsUntil:
     def of(self, x: FloatArray) -> FloatArray:
         """Return sums of x (k,) or (k, m), added at each visit of a state.
 
-        They are h with (D - N) h = D x, where D counts the transitions whose end has a sum. Raises
-        `EvaluationError` if ``main`` is too rare for rounding, or factors exceed memory.
+        They are h with (D - N) h = D x, where D counts the transitions whose end has a sum.
         """
         if not self.states.size:
             return np.zeros(x.shape)
@@ -259,54 +235,46 @@ def factored(A: sparse.csc_array, ridge: float, alone: BoolArray, pivot: float) 
 class RidgeSolver:
     """Solutions of M z = b by GMRES, preconditioned if necessary by factors of M + εI.
 
-    The factors of ``whole``, the solver of all trials, serve too. An ``eager`` solver starts with
-    factors.
+    Those of ``whole``, the solver of all trials, serve too. An ``eager`` solver starts with them.
     """
 
     def __init__(self, M: sparse.csc_array, whole: RidgeSolver | None, eager: bool) -> None:
-        self.M, self._Mt, self._whole = sparse.csr_array(M), sparse.csr_array(M.T), whole
-        self._pivot = 0.0
+        self.M, self._whole = sparse.csr_array(M), whole
         self._factors: Any = None if whole is None else whole._factors
-        self._tolerance, self._unsolved = _TOLERANCE, _UNSOLVED
-        if whole is not None:
-            self._tolerance, self._unsolved = _TOLERANCE_OF_CHANGE, _UNSOLVED_CHANGE
         if eager:
-            self._factor()
+            self._factor(0.0)
 
-    def _factor(self) -> None:
+    def _factor(self, pivot: float) -> None:
         none = np.zeros(self.M.shape[0] - 1, dtype=bool)
-        self._factors = factored(sparse.csc_array(self.M), _RIDGE, none, self._pivot)
+        self._factors = factored(sparse.csc_array(self.M), _RIDGE, none, pivot)
 
     def solve(self, right: FloatArray, near: FloatArray | None, transposed: bool) -> FloatArray:
         """Return z (d,), iterating from a near solution, or raise `EvaluationError`."""
-        A = self._Mt if transposed else self.M
+        from scipy.sparse.linalg import LinearOperator
+
+        A = sparse.csr_array(self.M.T) if transposed else self.M
         start = np.zeros(len(right)) if near is None else near
-        residual = right - A @ start
+        residual, trans = right - A @ start, "T" if transposed else "N"
         size = float(np.linalg.norm(residual))
         if size <= _TOLERANCE * np.linalg.norm(right):
             return start
-        for attempt in range(3):
-            found, rest = _iterated(A, residual, self._easier(transposed), self._tolerance * size)
+        changes = _TOLERANCE_OF_CHANGE, _UNSOLVED_CHANGE
+        tolerance, unsolved = (_TOLERANCE, _UNSOLVED) if self._whole is None else changes
+        # Own factors come next; with pivots, if those without do not help.
+        has_own = self._factors is not None and self._whole is None
+        for pivot in (0.1, None) if has_own else (0.0, 0.1, None):
+            LU = self._factors
+            easier = LU and LinearOperator(A.shape, partial(LU.solve, trans=trans))
+            found, rest = _iterated(A, residual, easier, tolerance * size)
             left = float(np.linalg.norm(rest))
-            most = self._unsolved if self._factors is not None else min(_UNFACTORED, self._unsolved)
-            if left <= most * size:
+            if left <= (min(_UNFACTORED, unsolved) if LU is None else unsolved) * size:
                 return start + found
-            if attempt == 0 and self._factors is not None and self._whole is None:
-                self._pivot = 0.1
-            if attempt < 2:
-                self._factor()
+            if pivot is not None:
+                self._factor(pivot)
         raise EvaluationError(
             f"the equations of {len(right)} sparse features are not solved: the residual is "
             f"{left / size:.1e} of them. Use fewer or coarser features, or collect more trials"
         )
-
-    def _easier(self, transposed: bool) -> Any:
-        from scipy.sparse.linalg import LinearOperator
-
-        if self._factors is None:
-            return None
-        factors, trans = self._factors, "T" if transposed else "N"
-        return LinearOperator(self.M.shape, lambda x: factors.solve(np.ravel(x), trans))
 
     def null(self, n: int) -> FloatArray:
         """Return random vectors (d, n) close to the null space of M."""

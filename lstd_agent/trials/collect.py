@@ -28,9 +28,15 @@ from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
 from lstd_agent.errors import InvalidInputError, TerminationError, check_integer
 from lstd_agent.progress import progress_bar
 from lstd_agent.trials import spaces
-from lstd_agent.trials.counted import Portion, Recording
+from lstd_agent.trials.counted import Portion
 from lstd_agent.trials.policies import CallableActor, Policy, discrete_actions, make_actor
-from lstd_agent.trials.recording import LockstepTrials, SequentialTrials, Taken, as_rewards
+from lstd_agent.trials.recording import (
+    LockstepTrials,
+    Recording,
+    SequentialTrials,
+    Taken,
+    as_rewards,
+)
 
 # Largest number of timesteps in a round of a plain environment.
 _ROUND_TIMESTEPS = 2**18
@@ -118,14 +124,13 @@ def collect_rounds(
     A trial that terminates raises unless the encoding has an end; one that is truncated before
     t_max raises.
     """
+    rounds = _Rounds(env, recording, policy, keep, request)
+    size, run = max(1, _ROUND_TIMESTEPS // (request.t_max + 1)), rounds.one_by_one
+    if isinstance(env, VectorEnv):
+        size, run = env.num_envs, rounds.in_lockstep
     with progress_bar(request.n_steps, "step", request.progress, scale=True) as bar:
-        rounds = _Rounds(env, recording, policy, keep, request, bar)
-        if isinstance(env, VectorEnv):
-            size, run = env.num_envs, rounds.in_lockstep
-        else:
-            size, run = max(1, _ROUND_TIMESTEPS // (request.t_max + 1)), rounds.one_by_one
         for piece in request.pieces(size):
-            run(piece)
+            run(piece, bar)
 
 
 def single_spaces(env: AnyEnv) -> tuple[gym.Space[Any], gym.Space[Any]]:
@@ -146,21 +151,12 @@ class _Rounds:
     """The rounds of one collection, run one after the other."""
 
     def __init__(
-        self,
-        env: Any,
-        recording: Recording,
-        policy: Policy,
-        keep: Keep,
-        request: Request,
-        bar: tqdm[Any],
+        self, env: Any, recording: Recording, policy: Policy, keep: Keep, request: Request
     ) -> None:
-        self.env, self.recording, self.keep, self.bar = env, recording, keep, bar
+        self.env, self.recording, self.keep = env, recording, keep
         self.actor = make_actor(policy, *single_spaces(env), request.batched)
-        self.seed: int | None = None
-        own = None
-        if request.seed is not None:
-            self.seed, own = split_seed(request.seed)
-        self.rng = np.random.default_rng(own)
+        seeds = (None, None) if request.seed is None else split_seed(request.seed)
+        self.seed, self.rng = seeds[0], np.random.default_rng(seeds[1])
         self.exploration: Exploration | None = None
         if request.explore is not None:
             self.exploration = Exploration(single_spaces(env)[1], request)
@@ -178,7 +174,7 @@ class _Rounds:
         except InvalidInputError as error:
             raise InvalidInputError(f"{error} at timestep {t}") from None
 
-    def in_lockstep(self, request: Request) -> None:
+    def in_lockstep(self, request: Request, bar: tqdm[Any]) -> None:
         """Run one trial in each copy of a vector environment; record the first ``n_trials``."""
         env, t_max, n = self.env, request.t_max, request.n_trials
         mode = env.metadata.get("autoreset_mode")
@@ -211,13 +207,13 @@ class _Rounds:
             states = self._encoded(following, t + 1, n)
             times = None if times is None else times[:n]
             trials.advance(rewards, states, newly_ended, taken, times)
-            self.bar.update(n)
+            bar.update(n)
         self.keep(trials.finish())
 
-    def one_by_one(self, request: Request) -> None:
+    def one_by_one(self, request: Request, bar: tqdm[Any]) -> None:
         """Run trials one after the other; keep the finished ones even if it breaks off."""
         env, t_max, act, rng = self.env, request.t_max, self.actor.one, self.rng
-        trials = SequentialTrials(self.recording.encoding, t_max)
+        trials = SequentialTrials(self.recording, t_max)
         exploration, taken = self.exploration, None
         try:
             for _ in range(request.n_trials):
@@ -238,11 +234,10 @@ class _Rounds:
                     if terminated:
                         break
                 trials.end()
-                self.bar.update(t_max + 1)
+                bar.update(t_max + 1)
         finally:
             if trials.finished:
-                finished, first = trials.whole(), request.first
-                self.keep(self.recording.portion_of(finished, first, request.n_stored))
+                self.keep(trials.portion(request.first, request.n_stored))
 
 
 class Exploration:
@@ -353,7 +348,7 @@ def _check_truncation(truncated: BoolArray, t: int, t_max: int) -> None:
         )
 
 
-class Restart(gym.Wrapper[Any, Any, Any, Any]):
+class Restart(gym.wrappers.Autoreset[Any, Any]):
     """Starts again after termination, instead of ending: the task never terminates.
 
     The terminal observation is returned unchanged. The step after it pays 0 for any action, takes
@@ -379,25 +374,14 @@ class Restart(gym.Wrapper[Any, Any, Any, Any]):
     vector environments restart in the same way.
     """
 
-    def __init__(self, env: gym.Env[Any, Any]) -> None:
-        super().__init__(env)
-        self._over, self._is_timed = False, False
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
-        """Reset the environment."""
-        self._over = False
-        return super().reset(seed=seed, options=options)
+    _is_timed = False
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Take a step, or start again if the last one reached an end."""
-        if self._over:
-            self._over = False
-            observation, info = super().reset()
-            if self._is_timed:
-                info = {**info, "duration": 0.0}
-            return observation, 0.0, False, False, info
-        observation, reward, self._over, truncated, info = super().step(action)
-        self._is_timed = "duration" in info
+        starts_again = self.autoreset
+        observation, reward, _, truncated, info = super().step(action)
+        if not starts_again:
+            self._is_timed = "duration" in info
+        elif self._is_timed:
+            info = {**info, "duration": 0.0}
         return observation, reward, False, truncated, info

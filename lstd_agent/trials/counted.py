@@ -1,7 +1,7 @@
-"""Trials of counted observations: counted in batches, with a sample of whole ones.
+"""`Batches`: the finished trials of an agent, kept, or counted with a sample of whole ones.
 
-Trials are dealt into batches one by one: trial i is in batch i mod B. Timestep and batch are part
-of the key of a transition, so one pass counts many timesteps.
+Batches are independent, and standard errors compare them. Counted trials are dealt into batches
+when they are added, kept trials when they are fitted, by their content.
 
 A log's trials are first sorted by a hash of their content: h = Σ_j c_j x_j mod 2^64 over the
 numbers x_j of a trial (halves of the bits of doubles), with fixed odd coefficients c_j, and then
@@ -12,26 +12,20 @@ the order of a log, and the sample of two samples is the sample of all their tri
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from lstd_agent.arrays import BoolArray, FloatArray, IntArray
+from lstd_agent.arrays import IntArray
 from lstd_agent.errors import InvalidInputError, check_integer
-from lstd_agent.trials.counts import (
-    LARGEST_KEY,
-    ActionCounts,
-    TransitionCounts,
-    counted,
-    sums_at,
-    together,
-)
-from lstd_agent.trials.encoding import Encoding
-from lstd_agent.trials.kept import KeptTrials
+from lstd_agent.trials.counts import ActionCounts, TransitionCounts, total
+from lstd_agent.trials.kept import KeptTrials, check_timed, in_words, taken_to_file, together
 
-# Number of transitions that are counted, or numbers that are hashed, at a time.
+# Numbers that are hashed at a time.
 _CHUNK = 2**18
 
 
@@ -159,34 +153,34 @@ class CountedTrials:
         sample: TrialSample | None = None,
     ) -> CountedTrials:
         """Return trials, given by counts, that are all in batch b of ``n_batches``."""
-        is_here, given = np.arange(n_batches) == b, counts.duration_sums
-        N = _spread(counts.transition_counts, b, n_batches)
-        R = _spread(counts.reward_sums, b, n_batches)
-        times = None if given is None else _spread(given, b, n_batches)
+        T, is_here = counts.t_max + 1, np.arange(n_batches) == b
+        row = (np.arange(n_batches * T + 1) + n_batches - 1 - b) // n_batches
+        matrices: list[Any] = []
+        for M in (counts.transition_counts, counts.reward_sums, counts.duration_sums):
+            if M is not None:  # its rows become b, b + B, …, and the others are empty
+                parts, shape = (M.data, M.indices, M.indptr[row]), (n_batches * T, M.shape[1])
+                M = sparse.csr_array(parts, shape=shape, copy=True)
+            matrices.append(M)
+        N, R, times = matrices
         n_at = None if counts.n_at is None else np.outer(is_here, counts.n_at).astype(np.int64)
         if taken is not None:
             key = taken.key + b * taken.n_states**2 * taken.n_actions
             taken = replace(taken, key=key, n_batches=n_batches)
-        n, N = np.where(is_here, counts.n_trials, 0), N.astype(np.int64)
-        return cls(counts.n_states, n, N, R, n_at, sample, taken, times)
+        n = np.where(is_here, counts.n_trials, 0)
+        return cls(counts.n_states, n, N.astype(np.int64), R, n_at, sample, taken, times)
 
     @classmethod
     def checked(cls, **parts: Any) -> CountedTrials:
         """Return checked counts of trials in batches, or raise."""
         found = cls(**parts)
         S, n = check_integer("n_states", found.n_states, 1), found.n_by_batch
-        N, taken, sample = found.transition_counts, found.taken, found.sample
-        B = n.size
-        if n.ndim != 1 or n.dtype.kind not in "iu" or not n.any() or n.min() < 0 or N.shape[0] % B:
+        taken, sample, B, rows = found.taken, found.sample, n.size, found.transition_counts.shape[0]
+        if n.ndim != 1 or n.dtype.kind not in "iu" or not n.any() or n.min() < 0 or rows % B:
             raise InvalidInputError(f"there are no trials in batches of {n!r}")
         if found.n_at is not None and found.n_at.shape != (B, found.t_max + 1):
             raise InvalidInputError(f"n_at of {B} batches has shape {found.n_at.shape}")
-        for name in ("reward_sums", "duration_sums"):
-            matrix = getattr(found, name)
-            if matrix is not None and matrix.shape != (N.shape[0], S):
-                raise InvalidInputError(f"{name} have shape {matrix.shape}")
         for b in range(B):
-            TransitionCounts.of(found.batch(b))
+            TransitionCounts.of(found.batch(b)[0])
         if taken is not None and (taken.n_batches, taken.n_states) != (B, S):
             raise InvalidInputError("the action counts have other states or batches")
         if sample is not None:
@@ -208,33 +202,28 @@ class CountedTrials:
         return int(self.transition_counts.shape[0]) // len(self.n_by_batch) - 1
 
     @property
-    def size(self) -> int:
-        """Number of entries of the matrices."""
-        return int(self.transition_counts.nnz + self.reward_sums.nnz)
+    def nbytes(self) -> int:
+        """About how much memory the matrices take, in bytes."""
+        return 16 * int(self.transition_counts.nnz + self.reward_sums.nnz)
 
-    def batch(self, b: int) -> TransitionCounts:
-        """Return the counts of a batch."""
+    def batch(self, b: int) -> tuple[TransitionCounts, ActionCounts | None]:
+        """Return the counts of a batch, and its action counts."""
         here, n = slice(b, None, len(self.n_by_batch)), int(self.n_by_batch[b])
         n_at = None if self.n_at is None or (self.n_at[b] == n).all() else self.n_at[b]
         N, R = self.transition_counts[here], self.reward_sums[here]
         times = None if self.duration_sums is None else self.duration_sums[here]
-        return TransitionCounts(self.n_states, n, N, R, n_at, times)
+        taken = None if self.taken is None else self.taken.batch(b)
+        return TransitionCounts(self.n_states, n, N, R, n_at, times), taken
 
     def __add__(self, other: CountedTrials) -> CountedTrials:
         """Add trials dealt into as many batches; samples are joined whole."""
-        sample = self.sample or other.sample
-        if self.sample is not None and other.sample is not None:
-            sample = self.sample + other.sample
         are_whole = self.n_at is None and other.n_at is None
+        names = "transition_counts", "reward_sums", "duration_sums", "sample", "taken"
         return CountedTrials(
             self.n_states,
             self.n_by_batch + other.n_by_batch,
-            self.transition_counts + other.transition_counts,
-            self.reward_sums + other.reward_sums,
-            None if are_whole else self._trials_at + other._trials_at,
-            sample,
-            together(self.taken, other.taken),
-            together(self.duration_sums, other.duration_sums),
+            n_at=None if are_whole else self._trials_at + other._trials_at,
+            **{name: total(getattr(self, name), getattr(other, name)) for name in names},
         )
 
     @property
@@ -244,164 +233,155 @@ class CountedTrials:
         return np.repeat(self.n_by_batch[:, None], self.t_max + 1, axis=1)
 
 
-class Counter:
-    """Counts transitions of trials, dealt into batches one after the other.
-
-    Trial i is in batch ``(first + i) % n_batches``. With ``n_actions`` transitions are also counted
-    by action, except in the ``terminal`` state, where no action is taken.
-    """
-
-    def __init__(
-        self,
-        n_states: int,
-        n_batches: int = 1,
-        first: int = 0,
-        n_actions: int = 0,
-        terminal: int | None = None,
-    ) -> None:
-        self._n_states, self._n_batches, self._first = n_states, n_batches, first
-        self._n_actions, self._terminal = n_actions, terminal
-        self._t, self._is_cut = 0, False
-        # Entries of matrices, in order: rows, columns and values.
-        self._moves: list[tuple[NDArray[Any], ...]] = []
-        self._paid: list[tuple[NDArray[Any], ...]] = []
-        self._times: list[tuple[NDArray[Any], ...]] = []
-        # Transitions by action, and those that wait to be counted.
-        self._taken: ActionCounts | None = None
-        self._waiting: list[tuple[NDArray[Any], ...]] = []
-
-    def count(self, trials: KeptTrials) -> None:
-        """Count the next timesteps of n trials, whose observations are states (n, k + 1)."""
-        states, n = np.asarray(trials.observations.T, dtype=np.int64), trials.n_trials
-        if self._n_actions and trials.actions is not None:
-            self._count_actions(states, trials)
-        numbers = (trials.rewards, trials.own, trials.durations)
-        step = max(1, _CHUNK // n)
-        for t in range(0, trials.t_max + 1, step):
-            here = slice(t, t + step)
-            parts: Any = (None if each is None else each.T[here] for each in numbers)
-            self._count(states[:-1][here], states[1:][here], *parts)
-
-    def _count(
-        self,
-        state: IntArray,
-        following: IntArray,
-        reward: FloatArray,
-        own: BoolArray | None,
-        duration: FloatArray | None,
-    ) -> None:
-        """Count the policy's own transitions of k timesteps, arrays (k, n)."""
-        S, B, (k, n) = self._n_states, self._n_batches, state.shape
-        numbers = None
-        if k * B * S**2 >= LARGEST_KEY:  # number only the states that occur
-            both = np.stack((state, following))
-            numbers, found = np.unique(both, return_inverse=True)
-            S, (state, following) = len(numbers), found.reshape(both.shape)
-        # Rows are timesteps and batches, and keys are (row S + s) S + s'.
-        left = ((self._first + np.arange(n)) % B + np.arange(k)[:, None] * B) * S + state
-        key = left * S + following
-        if own is not None and not own.all():
-            self._is_cut = True
-            left, key, reward = left[own], key[own], reward[own]
-            duration = None if duration is None else duration[own]
-        present, count = counted(key.ravel(), k * B * S**2)
-        row, column = np.divmod(present, S * S)
-        # Keys ascend, and so do the remaining states.
-        origin = present // S
-        visited = origin[np.append(True, origin[1:] != origin[:-1])[: len(origin)]]
-        paid_row, paid_state = np.divmod(visited, S)
-        if numbers is not None:
-            column = numbers[column // S] * self._n_states + numbers[column % S]
-            paid_state = numbers[paid_state]
-        before = self._t * B
-        self._moves.append((row + before, column, count))
-        for entries, weights in ((self._paid, reward), (self._times, duration)):
-            if weights is not None:
-                sums = sums_at(visited, left.ravel(), weights.ravel(), k * B * S)
-                entries.append((paid_row + before, paid_state, sums))
-        self._t += k
-
-    def _count_actions(self, states: IntArray, trials: KeptTrials) -> None:
-        """Count transitions by action; unknown actions are -1."""
-        assert trials.actions is not None
-        action = np.asarray(trials.actions.T, np.int64)
-        batch = (self._first + np.arange(trials.n_trials)) % self._n_batches
-        known = action >= 0
-        if trials.lengths is not None:
-            known &= np.arange(len(action))[:, None] < trials.lengths
-        if self._terminal is not None:
-            known &= states[:-1] != self._terminal
-        parts = [np.broadcast_to(batch, action.shape), states[:-1], action, states[1:]]
-        numbers = [trials.rewards.T] + ([] if trials.durations is None else [trials.durations.T])
-        self._waiting.append(tuple(part[known] for part in (*parts, *numbers)))
-        if sum(len(each[0]) for each in self._waiting) >= _CHUNK:
-            self._count_waiting()
-
-    def _count_waiting(self) -> None:
-        if self._waiting:
-            batch, *parts = (np.concatenate(each) for each in zip(*self._waiting, strict=True))
-            of: Any = ActionCounts.of
-            how = {"batch": batch, "n_batches": self._n_batches}
-            found = of(self._n_states, self._n_actions, *parts, **how)
-            self._taken, self._waiting = together(self._taken, found), []
-
-    def portion(self, n_trials: int, sample: TrialSample | None = None) -> CountedTrials:
-        """Return the counted trials, which are complete."""
-        self._count_waiting()
-        S, B, T = self._n_states, self._n_batches, self._t
-        N, R = _matrix(self._moves, (B * T, S * S)), _matrix(self._paid, (B * T, S))
-        n_by_batch = np.bincount((self._first + np.arange(n_trials)) % B, minlength=B)
-        n_at = N.sum(axis=1).reshape(T, B).T.astype(np.int64) if self._is_cut else None
-        times = _matrix(self._times, (B * T, S)) if self._times else None
-        return CountedTrials(S, n_by_batch, N, R, n_at, sample, self._taken, times)
-
-
 Portion: TypeAlias = CountedTrials | KeptTrials
 """Recorded trials; two portions of the same kind add up."""
 
 
-@dataclass(frozen=True, eq=False)
-class Recording:
-    """How trials are recorded: counted in batches if observations are, else kept.
+class Batches:
+    """All finished trials, in at most ``n_batches`` batches: counted, or kept.
 
-    With ``n_batches`` 0 all trials are kept. With ``n_actions`` transitions are also counted by
-    action.
+    ``n_stored_trials`` counted trials are kept whole. Kept trials beyond ``max_bytes`` are held in
+    temporary files.
     """
 
-    encoding: Encoding
-    n_batches: int = 1
-    n_actions: int = 0
+    def __init__(self, n_batches: int, n_stored_trials: int, max_bytes: int) -> None:
+        self.n_batches, self.n_stored_trials = n_batches, n_stored_trials
+        self.max_bytes, self.in_file = max_bytes, False
+        # Each portion is several times as large as the next, since adding each small one to all
+        # trials would be slow.
+        self._portions: list[Portion] = []
+        self._dealt: KeptTrials | None = None
 
-    def counter(self, first: int) -> Counter | None:
-        """Return the counter of trials from number ``first`` on; None if trials are kept."""
-        encoding = self.encoding
-        if not (encoding.is_counted and self.n_batches):
-            return None
-        terminal: Any = encoding.terminal if encoding.ends else None
-        return Counter(encoding.n_states, self.n_batches, first, self.n_actions, terminal)
+    @property
+    def n_trials(self) -> int:
+        """Number of trials so far."""
+        return sum(portion.n_trials for portion in self._portions)
 
-    def portion_of(self, trials: KeptTrials, first: int, n_stored: int) -> Portion:
-        """Return encoded trials as a portion; ``n_stored`` counted ones are kept whole."""
-        counter = self.counter(first)
-        if counter is None:
-            return trials
-        # Batches do not depend on the order of a log's trials.
-        trials = trials.take(ordered(trials))
-        counter.count(trials)
-        sample = TrialSample.of(trials, n_stored, first) if n_stored else None
-        return counter.portion(trials.n_trials, sample)
+    @property
+    def t_max(self) -> int | None:
+        """The last timestep of every trial; None before there is one."""
+        return self._portions[0].t_max if self._portions else None
+
+    @property
+    def is_timed(self) -> bool | None:
+        """Whether steps have durations; None before there are trials."""
+        return _times(self._portions[0]) is not None if self._portions else None
+
+    @property
+    def are_kept(self) -> bool:
+        """Whether there are trials, and they are kept."""
+        return bool(self._portions) and isinstance(self._portions[0], KeptTrials)
+
+    def add(self, portion: Portion) -> None:
+        """Add trials, counted in as many batches, or kept."""
+        self.check_t_max(portion.t_max)
+        portions, in_file = list(self._portions), self.in_file
+        check_timed(self.is_timed, _times(portion))
+        if isinstance(portion, KeptTrials):
+            in_file |= sum(each.nbytes for each in (portion, *portions)) > self.max_bytes
+        portions.append(self._joined([portion], in_file))
+        while len(portions) > 1 and portions[-2].nbytes < 2 * portions[-1].nbytes:
+            portions[-2:] = [self._joined(portions[-2:], in_file)]
+        self._portions, self.in_file, self._dealt = portions, in_file, None
+
+    def _joined(self, portions: list[Any], in_file: bool) -> Portion:
+        """Return portions as one; of counted trials at most ``n_stored_trials`` are whole."""
+        if isinstance(portions[0], KeptTrials):
+            return together(portions, in_file=in_file)
+        joined: CountedTrials = reduce(add, portions)
+        sample, most = joined.sample, self.n_stored_trials
+        if sample is None or len(sample.hashes) <= most:
+            return joined
+        return replace(joined, sample=sample.least(most) if most else None)
+
+    @property
+    def portion(self) -> Portion | None:
+        """All trials as one portion."""
+        while len(self._portions) > 1:
+            self._portions[-2:] = [self._joined(self._portions[-2:], self.in_file)]
+        return self._portions[0] if self._portions else None
+
+    @property
+    def kept(self) -> KeptTrials:
+        """All kept trials, in the order in which they came."""
+        portion = self.portion
+        assert isinstance(portion, KeptTrials)
+        return portion
+
+    @property
+    def total(self) -> KeptTrials:
+        """All kept trials, sorted by batch and content."""
+        if self._dealt is None:
+            kept = self.kept
+            by_batch = np.argsort(np.arange(kept.n_trials) % self.n_batches, kind="stable")
+            order = ordered(kept)[by_batch]
+            self._dealt = taken_to_file(kept, order) if self.in_file else kept.take(order)
+        return self._dealt
+
+    @property
+    def counted(self) -> list[tuple[TransitionCounts, ActionCounts | None]]:
+        """The counts, and action counts, of each batch that has any; none of kept trials."""
+        portion = self.portion
+        if not isinstance(portion, CountedTrials):
+            return []
+        return [portion.batch(int(b)) for b in np.flatnonzero(portion.n_by_batch)]
+
+    @property
+    def sums(self) -> list[TransitionCounts]:
+        """The counts of each batch that has any."""
+        return [counts for counts, _ in self.counted]
+
+    @property
+    def taken(self) -> list[ActionCounts | None]:
+        """The action counts of each batch that has counted trials."""
+        return [taken for _, taken in self.counted]
+
+    @property
+    def sample(self) -> TrialSample | None:
+        """Up to ``n_stored_trials`` counted trials that are kept whole."""
+        return getattr(self.portion, "sample", None)
+
+    def add_counts(self, batches: Any, sample: TrialSample | None = None) -> None:
+        """Add counts, which do not separate trials, each to the batch with fewest trials.
+
+        They are given as `counted` returns them, with a sample of them all.
+        """
+        known = (each.n_by_batch for each in self._portions if isinstance(each, CountedTrials))
+        n, added = sum(known, np.zeros(self.n_batches)), []
+        for counts, taken in batches:
+            smallest = int(np.argmin(n))
+            n[smallest] += counts.n_trials
+            added.append(CountedTrials.of(counts, smallest, self.n_batches, taken, sample))
+            sample = None
+        self.add(reduce(add, added))
+
+    def merge(self, theirs: Batches) -> None:
+        """Add the trials of another agent, all or nothing; it may be the same."""
+        ours, portion = self.portion, theirs.portion
+        if isinstance(portion, KeptTrials):
+            self.add(portion)
+        elif portion is not None:
+            taken = getattr(ours, "taken", None)
+            if taken is not None and portion.taken is not None:
+                taken.check_adds(portion.taken)
+            self.add_counts(theirs.counted, theirs.sample)
+
+    def account(self) -> str:
+        """Return how trials of vectors are kept, as text; empty for counted ones."""
+        if not self.are_kept:
+            return ""
+        place = "in temporary files" if self.in_file else "as they came"
+        allowed = f"max_bytes {in_words(self.max_bytes)}"
+        return f"{place}: {in_words(self.kept.nbytes)} ({allowed})"
+
+    def check_t_max(self, t_max: int) -> None:
+        """Raise `InvalidInputError` if the trials so far have another last timestep."""
+        if self.t_max not in (None, t_max):
+            raise InvalidInputError(
+                f"the trials collected so far have t_max = {self.t_max}; got {t_max}. "
+                "Collect with the same t_max, or forget them with reset()"
+            )
 
 
-def _spread(matrix: sparse.csr_array, b: int, n_batches: int) -> sparse.csr_array:
-    """Return a matrix (T, n) as one (B T, n): its rows are b, b + B, …, and others are empty."""
-    n = np.zeros(n_batches * matrix.shape[0], dtype=matrix.indptr.dtype)
-    n[b::n_batches] = np.diff(matrix.indptr)
-    parts = matrix.data.copy(), matrix.indices.copy(), np.append(0, np.cumsum(n))
-    return sparse.csr_array(parts, shape=(len(n), matrix.shape[1]))
-
-
-def _matrix(found: list[tuple[NDArray[Any], ...]], shape: tuple[int, int]) -> sparse.csr_array:
-    """Make a matrix of entries (row, column, value) in order."""
-    row, column, value = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    indptr = np.append(0, np.cumsum(np.bincount(row, minlength=shape[0])))
-    return sparse.csr_array((value, column, indptr), shape=shape)
+def _times(portion: Portion) -> Any:
+    return portion.durations if isinstance(portion, KeptTrials) else portion.duration_sums

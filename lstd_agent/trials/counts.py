@@ -8,8 +8,6 @@ and those of different trials add up.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import reduce
-from operator import add
 from typing import Any, Protocol
 
 import numpy as np
@@ -111,7 +109,7 @@ class TransitionCounts:
             self.transition_counts + other.transition_counts,
             self.reward_sums + other.reward_sums,
             None if are_whole else self.trials_at + other.trials_at,
-            together(self.duration_sums, other.duration_sums),
+            total(self.duration_sums, other.duration_sums),
         )
 
     @property
@@ -145,17 +143,17 @@ class CountsLike(Protocol):
 
 def _check_counts(counts: TransitionCounts) -> None:
     """Raise `InvalidInputError` unless trials can have these counts."""
-    S, n, N, R = counts.n_states, counts.n_trials, counts.transition_counts, counts.reward_sums
-    T, times = N.shape[0], counts.duration_sums
-    if T < 1 or N.shape != (T, S * S) or R.shape != (T, S):
-        raise InvalidInputError(
-            f"counts of {S} states have transition_counts of shape (t_max + 1, {S * S}) and "
-            f"reward_sums of shape (t_max + 1, {S}); got {N.shape} and {R.shape}"
-        )
-    if times is not None and times.shape != (T, S):
-        raise InvalidInputError(f"duration_sums have shape {times.shape}, reward_sums {R.shape}")
-    sums = [("reward_sums", R)] + ([] if times is None else [("duration_sums", times)])
-    for name, matrix in (("transition_counts", N), *sums):
+    S, n, N = counts.n_states, counts.n_trials, counts.transition_counts
+    T, sums = N.shape[0], {"reward_sums": counts.reward_sums}
+    if counts.duration_sums is not None:
+        sums["duration_sums"] = counts.duration_sums
+    for name, matrix in {"transition_counts": N, **sums}.items():
+        n_columns = S * S if matrix is N else S
+        if T < 1 or matrix.shape != (T, n_columns):
+            raise InvalidInputError(
+                f"counts of {S} states have {name} of shape (t_max + 1, {n_columns}); got "
+                f"{matrix.shape}, and transition_counts of shape {N.shape}"
+            )
         try:
             matrix.check_format(full_check=True)
         except ValueError as error:
@@ -165,10 +163,11 @@ def _check_counts(counts: TransitionCounts) -> None:
             f"transition_counts must be integers of at least 0; got {N.dtype}, "
             f"{N.data.min(initial=0)} the smallest"
         )
-    if R.dtype.kind not in "fiu" or not np.isfinite(R.data).all():
-        raise InvalidInputError("reward_sums must be finite numbers")
-    if times is not None and not (np.isfinite(times.data) & (times.data >= 0.0)).all():
-        raise InvalidInputError("duration_sums must be finite numbers of at least 0")
+    for name, matrix in sums.items():
+        if matrix.dtype.kind not in "fiu" or not np.isfinite(matrix.data).all():
+            raise InvalidInputError(f"{name} must be finite numbers")
+        if name == "duration_sums" and (matrix.data < 0.0).any():
+            raise InvalidInputError("duration_sums must be at least 0")
     if (n_at := counts.n_at) is not None and (
         np.shape(n_at) != (T,)
         or np.asarray(n_at).dtype.kind not in "iu"
@@ -207,7 +206,7 @@ def _check_counts(counts: TransitionCounts) -> None:
             f"it at timestep {t + 1}: every trial that reaches a state must leave it"
         )
     was_in: Any = left.astype(bool)
-    for name, matrix in sums:
+    for name, matrix in sums.items():
         if (matrix.astype(bool) > was_in).nnz:
             raise InvalidInputError(f"{name} hold {name[:-5]}s of states that no trial was in")
 
@@ -253,24 +252,23 @@ class ActionCounts:
         """Count transitions, arrays of one shape; check states and actions (from 0)."""
         S, A = n_states, n_actions
         n_keys = n_batches * S**2 * A
-        if n_keys >= LARGEST_KEY:
-            raise InvalidInputError(
-                f"transitions of {A} actions in {S} states cannot be counted: give "
-                "observations='vectors', or leave actions out"
-            )
         named = ("states", state, S), ("actions", action, A), ("next states", next_state, S)
         for name, value, n in named:
             if value.size and (value.min() < 0 or value.max() >= n):
                 wrong = value[(value < 0) | (value >= n)].flat[0]
                 raise InvalidInputError(f"{name} are numbered 0 to {n - 1}; got {wrong}")
         key = (((batch * S + state) * A + action) * S + next_state).ravel()
-        present, count = counted(key, n_keys)
-        numbers = [reward, reward**2]
+        weights = [reward, reward**2]
         if duration is not None:
-            numbers += [duration, duration**2, reward * duration]
-        paid, squares, *times = (sums_at(present, key, x.ravel(), n_keys) for x in numbers)
-        held = np.stack(times, axis=1) if times else None
-        return cls(S, A, present, count, paid, squares, held, n_batches)
+            weights += [duration, duration**2, reward * duration]
+        return cls._of(S, A, n_batches, *grouped(key, n_keys, *(each.ravel() for each in weights)))
+
+    @classmethod
+    def _of(cls, n_states: int, n_actions: int, n_batches: int, *columns: Any) -> ActionCounts:
+        """Return counts by keys, counts, reward sums, sums of squares, and times if there are."""
+        times = np.stack(columns[4:], axis=1) if columns[4:] else None
+        key, count, paid, squares = columns[:4]
+        return cls(n_states, n_actions, key, count, paid, squares, times, n_batches)
 
     @classmethod
     def of_policy(
@@ -290,15 +288,15 @@ class ActionCounts:
         """
         S, (state, next_state) = len(actions), moves
         keys = (state * n_actions + actions[state]) * S + next_state
-        key, place = np.unique(keys, return_inverse=True)
-        total, visits = _sums_by(place, count, len(key)), _sums_by(state, count, S)
-        origin = key // (S * n_actions)
-        mean = (rewards / np.maximum(visits, 1.0))[origin]
-        numbers, times = total.astype(np.int64), None
+        key, _, total = grouped(keys, S**2 * n_actions, count)
+        origin, visits = key // (S * n_actions), np.maximum(np.bincount(state, count, S), 1.0)
+        mean: FloatArray = (rewards / visits)[origin]
+        times: tuple[FloatArray, ...] = ()
         if durations is not None:
-            time = (durations / np.maximum(visits, 1.0))[origin]
-            times = total[:, None] * np.stack((time, time**2, mean * time), axis=1)
-        return cls(S, n_actions, key, numbers, total * mean, total * mean**2, times)
+            time = (durations / visits)[origin]
+            times = total * time, total * time**2, total * (mean * time)
+        sums = total * mean, total * mean**2, *times
+        return cls._of(S, n_actions, 1, key, total.astype(np.int64), *sums)
 
     def checked(self) -> ActionCounts:
         """Return checked counts, or raise unless they fit together."""
@@ -329,9 +327,8 @@ class ActionCounts:
         """Return the counts of a batch."""
         size = self.n_states**2 * self.n_actions
         here = slice(*np.searchsorted(self.key, [b * size, (b + 1) * size]))
-        times = None if self.times is None else self.times[here]
-        parts = (self.count[here], self.reward_sums[here], self.reward_squares[here], times)
-        return ActionCounts(self.n_states, self.n_actions, self.key[here] - b * size, *parts)
+        parts = self.key[here] - b * size, *(part[here] for part in self._sums)
+        return self._of(self.n_states, self.n_actions, 1, *parts)
 
     def check_adds(self, other: ActionCounts) -> None:
         """Raise `InvalidInputError` unless the numbers of states and actions agree."""
@@ -347,15 +344,12 @@ class ActionCounts:
         self.check_adds(other)
         if not (len(self.key) and len(other.key)):
             return self if len(self.key) else other
-        present, place = np.unique(np.concatenate((self.key, other.key)), return_inverse=True)
-        count, sums, squares, *times = (
-            _sums_by(place, np.concatenate(pair), len(present))
-            for pair in zip(self._sums, other._sums, strict=True)
-        )
+        ours, theirs = (self.key, *self._sums), (other.key, *other._sums)
+        keys, *parts = map(np.concatenate, zip(ours, theirs, strict=True))
+        n_keys = self.n_batches * self.n_states**2 * self.n_actions
+        key, _, count, *sums = grouped(keys, n_keys, *parts)
         count = count.astype(np.result_type(self.count, other.count))
-        held = np.stack(times, axis=1) if times else None
-        how = sums, squares, held, self.n_batches
-        return ActionCounts(self.n_states, self.n_actions, present, count, *how)
+        return self._of(self.n_states, self.n_actions, self.n_batches, key, count, *sums)
 
     @property
     def pair(self) -> IntArray:
@@ -416,35 +410,30 @@ class ActionCounts:
         return np.asarray((deviations + typical) / seen)
 
     def _by_pair(self, weights: NDArray[np.number]) -> FloatArray:
-        size = self.n_states * self.n_actions
-        return _sums_by(self.pair, weights, size).reshape(self.n_states, self.n_actions)
+        sums = np.bincount(self.pair, weights, self.n_states * self.n_actions)
+        return np.asarray(sums.reshape(self.n_states, self.n_actions), dtype=np.float64)
 
 
-def together(*parts: Any) -> Any:
-    """Return the sum of the parts that are not None, or None."""
-    known = [each for each in parts if each is not None]
-    return reduce(add, known) if known else None
+def total(a: Any, b: Any) -> Any:
+    """Return the sum of two parts of which either may be None: the other one, then."""
+    return a + b if a is not None and b is not None else b if a is None else a
 
 
-def counted(key: IntArray, n_keys: int) -> tuple[IntArray, IntArray]:
-    """Return the distinct keys, ascending, and how often each occurs."""
+def grouped(key: IntArray, n_keys: int, *weights: NDArray[np.number]) -> Any:
+    """Return the distinct keys, ascending, how often each occurs, and its sum of each weight."""
+    if n_keys >= LARGEST_KEY:
+        raise InvalidInputError(
+            "transitions of so many states and actions cannot be counted: give "
+            "observations='vectors', or leave actions out"
+        )
     # A table touches every possible key, sorting only those that occur.
     if n_keys <= 4 * key.size + 4096:
         table = np.bincount(key, minlength=n_keys)
         present = np.flatnonzero(table > 0)  # of booleans it is fast
-        return present, table[present]
+        sums = (np.bincount(key, weight, minlength=n_keys)[present] for weight in weights)
+        return present, table[present], *sums
     # Narrow numbers sort faster.
     found, count = np.unique(key.astype(np.min_scalar_type(n_keys - 1)), return_counts=True)
-    return found.astype(np.int64), count
-
-
-def sums_at(place: IntArray, key: IntArray, weights: FloatArray, n_keys: int) -> FloatArray:
-    """Return the sums of weights of each of the distinct keys, which ascend."""
-    if n_keys <= 4 * key.size + 4096:
-        return np.asarray(np.bincount(key, weights, minlength=n_keys)[place], dtype=np.float64)
-    return _sums_by(np.searchsorted(place, key), weights, len(place))
-
-
-def _sums_by(place: IntArray, weights: NDArray[np.number], n: int) -> FloatArray:
-    """Return the sum of the weights at each of n places."""
-    return np.asarray(np.bincount(place, weights, minlength=n), dtype=np.float64)
+    present = found.astype(np.int64)
+    place = np.searchsorted(present, key) if weights else key
+    return present, count, *(np.bincount(place, weight, len(present)) for weight in weights)

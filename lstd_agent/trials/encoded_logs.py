@@ -58,24 +58,23 @@ def as_logged(
     action_space: gym.Space[Any] | None,
 ) -> LoggedTrials:
     """Return the arguments of `SeminormLSTDAgent.add_trials` as logged trials."""
+    parts = {"actions": actions, "terminated": terminated, "durations": durations}
     whole = observations
     if hasattr(observations, "iterate_episodes"):
         whole = LoggedTrials.from_minari(observations)
     if isinstance(whole, LoggedTrials):
-        names = "rewards", "actions", "terminated", "durations"
-        for name, part in zip(names, (rewards, actions, terminated, durations), strict=True):
+        for name, part in {"rewards": rewards, **parts}.items():
             if part is not None:
                 raise InvalidInputError(f"the trials hold their {name}: leave {name}= out")
         return whole if action_space is None else replace(whole, action_space=action_space)
     if hasattr(observations, "columns"):
         raise InvalidInputError(
-            "a table's columns have names of their own: LoggedTrials.from_frame(frame, trial=..., "
-            "observation=..., reward=...) makes trials of them"
+            "make trials of a table: LoggedTrials.from_frame(frame, trial=..., observation=..., "
+            "reward=...)"
         )
     if rewards is None:
         raise InvalidInputError("rewards are missing: give those of each trial")
-    how = {"terminated": terminated, "durations": durations, "action_space": action_space}
-    return LoggedTrials.of(observations, rewards, actions, **how)
+    return LoggedTrials.of(observations, rewards, action_space=action_space, **parts)
 
 
 def encoded_trials(
@@ -96,23 +95,20 @@ def encoded_trials(
         if longest > t_max:
             raise InvalidInputError(
                 f"trial {int(np.argmax(trials.lengths))} goes on to timestep {longest}, and the "
-                f"trials so far have t_max = {t_max}: leave out what comes after with "
-                f"t_max={t_max}, or forget the others with reset()"
+                f"trials so far have t_max = {t_max}: cut it with t_max={t_max}, or reset()"
             )
     T = check_integer("t_max", t_max, 0) + 1
     if longest < T - 1 and known is None:
         raise InvalidInputError(
-            f"no trial has timestep {t_max}: the longest goes to {longest}, so give a t_max of at "
-            "most that"
+            f"no trial has timestep {t_max}: give a t_max of at most {longest}, the longest one's"
         )
     ended = trials.terminated & (trials.lengths <= T)
     if ended.any() and not encoding.ends:
         i = int(np.argmax(ended))
         raise TerminationError(
             f"trial {i} terminated at timestep {trials.lengths[i] - 1}: the evaluator is for "
-            "continuing tasks, which never terminate. Take the end for an absorbing state "
-            'without reward with on_termination="absorb", or, where the trial only was cut '
-            "short, do not call it terminated"
+            "continuing tasks, which never terminate. Take the end for an absorbing state without "
+            'reward by on_termination="absorb". A trial that was cut short did not terminate'
         )
     flat = _encoded(encoding, trials)
     encoding.check_features(flat[: trials.lengths[0] + 1])
@@ -131,34 +127,33 @@ def _encoded(encoding: Encoding, trials: LoggedTrials) -> States:
     try:
         states = encoding.encode_table(joined(trials.observations))
     except (InvalidInputError, TypeError, ValueError, LookupError):
-        parts = []
-        for i, observed in enumerate(trials.observations):
-            try:
-                parts.append(encoding.encode_table(observed))
-            except InvalidInputError as error:
-                where = f"in trial {i}{_first_wrong(encoding, observed)}"
-                raise InvalidInputError(f"{error} {where}") from None
+        parts = [_of_trial(encoding, i, seen) for i, seen in enumerate(trials.observations)]
         states = np.concatenate(parts)
-    if encoding.box is not None:
-        outside = ((states < encoding.box.low) | (states > encoding.box.high)).any(axis=1)
+    box = None if encoding.is_counted else spaces.flatten_space(encoding.space)
+    if isinstance(box, spaces.Box):
+        outside = ((states < box.low) | (states > box.high)).any(axis=1)
         if outside.any():
             place = int(np.argmax(outside))
             i, t = _place(trials.lengths + 1, place)
             raise InvalidInputError(
-                f"observation {t} of trial {i} is {states[place]}, which {encoding.space} does "
-                "not hold: name its space"
+                f"observation {t} of trial {i} is {states[place]}, outside {encoding.space}: name "
+                "its space"
             )
     return states
 
 
-def _first_wrong(encoding: Encoding, observed: Any) -> str:
-    """Return which observation of a trial is wrong as text; empty if each alone is right."""
-    for t in range(len(observed) if isinstance(observed, np.ndarray) else 0):
-        try:
-            encoding.encode_table(observed[t : t + 1])
-        except InvalidInputError:
-            return f", observation {t}"
-    return ""
+def _of_trial(encoding: Encoding, i: int, observed: Any) -> States:
+    try:
+        return encoding.encode_table(observed)
+    except InvalidInputError as error:
+        where = f"in trial {i}"
+        for t in range(batch_size(observed)):
+            try:
+                encoding.encode_table(take(observed, slice(t, t + 1)))
+            except InvalidInputError:
+                where += f", observation {t}"
+                break
+        raise InvalidInputError(f"{error} {where}") from None
 
 
 def implied_space(trials: LoggedTrials) -> gym.Space[Any] | None:
@@ -218,15 +213,15 @@ def _as_numbers(trials: LoggedTrials, numbers: ActionNumbers) -> IntArray:
     wrong = [(i, each[0]) for i, each in enumerate(trials.actions) if not _are_numbers(each)]
     if not wrong:
         number = np.concatenate(trials.actions)
-        if not (none := are_none(number, numbers)).any():
-            found: IntArray = number.astype(np.int64) - numbers[1]
-            return found
-        place = int(np.argmax(none))
-        wrong = [(_place(trials.lengths, place)[0], number[place])]
-    raise InvalidInputError(
-        f"actions are {in_words(numbers)}; trial {wrong[0][0]} has {wrong[0][1]}: name all of them "
-        "with action_space= when the first trials are added"
-    )
+        places = np.flatnonzero(are_none(number, numbers))[:1].tolist()
+        wrong = [(_place(trials.lengths, place)[0], number[place]) for place in places]
+    if wrong:
+        raise InvalidInputError(
+            f"actions are {in_words(numbers)}; trial {wrong[0][0]} has {wrong[0][1]}: name all of "
+            "them with action_space= when the first trials are added"
+        )
+    found: IntArray = number.astype(np.int64) - numbers[1]
+    return found
 
 
 def _are_numbers(actions: NDArray[Any]) -> bool:
@@ -249,9 +244,8 @@ def check_actions(
     """
     if trials.actions is None:
         raise InvalidInputError(
-            "actions show whether trials are of a policy, and the log has none: give "
-            "actions, or leave policy= out, which means that the trials are of the policy that "
-            "is evaluated"
+            "actions show whether trials are of a policy, and the log has none: give actions, or "
+            "leave policy= out if the trials are of the policy that is evaluated"
         )
     action_space = _action_space(trials, policy)
     actor = make_actor(policy, encoding.space, action_space, batched)
@@ -265,9 +259,10 @@ def check_actions(
     if not _are_numbers(actions):
         raise InvalidInputError(f"actions of a table are integers; got {trials.actions[0][:3]!r}")
     state = encoding.encode_table(np.concatenate([seen[:-1] for seen in trials.observations]))
-    number = actions - first
-    possible = (number % 1 == 0) & (number >= 0) & (number < A)
-    number = np.where(possible, number, 0).astype(np.int64)
+    if not encoding.is_counted:  # a choice is one-hot
+        state = state.argmax(axis=1)
+    possible = ~are_none(actions, (A, first))
+    number = np.where(possible, actions - first, 0).astype(np.int64)
     possible &= probabilities[state, number] > 0.0
     if not possible.all():
         raise _never(trials, int(np.argmin(possible)))
@@ -284,8 +279,8 @@ def check_actions(
         worst = int(np.argmax(terms - (k - 1)))
         raise InvalidInputError(
             f"the log's actions are not drawn by the policy: in state {seen[worst]} they are "
-            f"{observed[worst].tolist()}, by {pi[worst].tolist()}. Are they of another policy? "
-            "Without policy= they are not checked"
+            f"{observed[worst].tolist()}, by {pi[worst].tolist()}. Without policy= they are not "
+            "checked"
         )
 
 

@@ -42,27 +42,58 @@ _INTEGERS = {int, np.int32, np.int64}
 class _Shared:
     """The common part of both encodings."""
 
-    space: Space[Any]
-    ends: bool
-    given: Any
+    is_counted = is_discrete = False
+    n_states = 0  # none is numbered
+    table_rows: Any = None
+    dtype: Any = None
     terminal: Any
 
     def __init__(self, space: Space[Any], features: Features, ends: bool) -> None:
-        self.space, self.given, self.ends = space, features, ends
+        self.space, self.ends = space, ends
+        self.given: Any = features
 
-    def with_features(self, features: Features) -> Any:
-        """Return the same encoding with other features."""
-        return type(self)(self.space, features, self.ends)
+    def without_features(self) -> Any:
+        """Return a copy that only encodes, as workers do: features may be large, or functions."""
+        slim = copy.copy(self)
+        slim.given = slim.table_rows = slim._compute = None
+        return slim
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether features are known; standardized ones have to be measured first."""
+        return not isinstance(self.given, Standardized) or self.given.is_measured
+
+    def measure(self, observations: NDArray[Any]) -> None:
+        """Measure standardized features on observations of trials (m, n, k), once."""
+        if not self.is_measured:
+            vectors = observations.reshape(-1, observations.shape[2]).astype(np.float64)
+            self.given = self.given.measured(vectors[~np.isnan(vectors).any(axis=1)])
+            self._compute = vector_features(self.given)
+
+    def check_features(self, states: States) -> None:
+        """Raise `InvalidInputError` unless features can be computed of the first, living state."""
+        if self.given is not None:
+            measured = copy.copy(self)
+            measured.measure(states[None, :1])
+            measured.rows(states[:1])
 
     def features(self, states: States) -> FloatArray:
         """Return the features (n, d) of states."""
         return dense(self.rows(states))
 
-    def encode_any(self, observations: Any) -> tuple[States, tuple[int, ...]]:
-        """Return the states (m, ...) of one observation or a batch of m, and () or (m,).
+    def compact(self, states: States) -> States:
+        """Return states in the smallest type that holds them; vectors as they are."""
+        return states if self.dtype is None else states.astype(self.dtype)
 
-        For a Dict or Tuple space a list holds single observations.
+    def encode_any(self, observations: Any) -> tuple[States, tuple[int, ...]]:
+        """Return the states of one observation or a batch of m, and its shape, () or (m,).
+
+        Discrete observations may have any shape. For a Dict or Tuple space a list holds single
+        observations.
         """
+        if self.is_discrete:
+            states = self.encode(observations)
+            return states.ravel(), states.shape
         batch, is_single = one_or_many(self.space, observations)
         states = self.encode(batch)
         return states, () if is_single else (len(states),)
@@ -91,6 +122,7 @@ class _Shared:
     encode: Callable[[Any], States]
     rows: Callable[[States], Rows]
     _states_of: Callable[[NDArray[Any]], States]
+    _compute: Any
 
 
 class CountedEncoding(_Shared):
@@ -102,47 +134,28 @@ class CountedEncoding(_Shared):
     """
 
     is_counted = True
-    is_measured = True  # all observations are known
-    box = None  # states are numbers
 
     def __init__(self, space: Space[Any], features: Features, ends: bool) -> None:
         super().__init__(space, features, ends)
         numbering = Numbering.of(space)
         if numbering is None:
             raise InvalidInputError(
-                f"observations of {space} cannot be counted, since there are too many: give "
-                "observations='vectors'"
+                f"there are too many observations of {space} to count: give observations='vectors'"
             )
-        self.numbering = numbering
+        self.numbering, self.n, self.terminal = numbering, numbering.n, numbering.n
         self.is_discrete = isinstance(space, spaces.Discrete)
-        self.n = numbering.n
         self.start = int(numbering.low[0])
         self.n_states = self.n + ends
-        self.terminal = self.n
         self.dtype = np.min_scalar_type(self.n_states - 1)
-        self._numbers: dict[Any, int] = {}
+        self._numbers: dict[Any, int] = {}  # of observations of several parts that came before
         observed = self.observed(np.arange(self.n))
-        if isinstance(features, Standardized) and not features.is_measured:
-            self.given = features = features.measured(observed)
-        self._table: Rows | None = pad_rows(feature_table(features, observed), int(ends))
-
-    @property
-    def table_rows(self) -> Rows:
-        """Features of all states, shape (n_states, d), dense or CSR as given."""
-        assert self._table is not None
-        return self._table
-
-    def without_features(self) -> CountedEncoding:
-        """Return a copy for workers, which only count: a table may be large."""
-        slim = copy.copy(self)
-        slim._table, slim.given = None, no_features
-        return slim
+        if not self.is_measured:
+            self.given = self.given.measured(observed)
+        self.table_rows = pad_rows(feature_table(self.given, observed), int(ends))
 
     def observed(self, states: IntArray) -> NDArray[Any]:
         """Return the observations of states (n,): numbers, or parts (n, k)."""
-        if self.is_discrete:
-            return np.asarray(states) + self.start
-        return self.numbering.parts_of(states)
+        return states + self.start if self.is_discrete else self.numbering.parts_of(states)
 
     def decode(self, state: Any) -> Any:
         """Return the observation of a state: a number, or its parts (k,)."""
@@ -179,7 +192,6 @@ class CountedEncoding(_Shared):
     def hold(self, observation: Any) -> int:
         """Return the state of a single observation, checked."""
         if not self.is_discrete:
-            # Numbers of observations of several parts are looked up after their first use.
             key = _key(observation)
             number = self._numbers.get(key)
             if number is None:
@@ -208,23 +220,9 @@ class CountedEncoding(_Shared):
         """Return the states (n,) of observations that were held one by one."""
         return np.array(held, dtype=np.int64)
 
-    def encode_any(self, observations: Any) -> tuple[States, tuple[int, ...]]:
-        """Return the states (m,) of one observation or an array of any shape, and its shape."""
-        if not self.is_discrete:
-            return super().encode_any(observations)
-        states = self.encode(observations)
-        return states.ravel(), states.shape
-
     def rows(self, states: States) -> Rows:
         """Return the features (n, d) of states, dense or CSR as they were given."""
         return self.table_rows[states]
-
-    def check_features(self, states: States) -> None:
-        """Do nothing: the features of all states were checked."""
-
-    def compact(self, states: States) -> States:
-        """Return states in the smallest type that holds them."""
-        return states.astype(self.dtype)
 
     def _states_of(self, parts: NDArray[Any]) -> States:
         """Return the states (m,) of logged parts (m, k)."""
@@ -257,9 +255,6 @@ class VectorEncoding(_Shared):
     of NaN.
     """
 
-    is_counted = False
-    n_states = 0  # none is numbered
-    table_rows = None
     terminal = np.nan
 
     def __init__(self, space: Space[Any], features: Features, ends: bool) -> None:
@@ -269,25 +264,6 @@ class VectorEncoding(_Shared):
         # The shape of observations that only need their own axes flattened.
         self._shape = space.shape if isinstance(space, spaces.Box) else None
         self._members = boxes_in(space)
-
-    @property
-    def is_measured(self) -> bool:
-        """Whether features are known; standardized ones have to be measured first."""
-        return not isinstance(self.given, Standardized) or self.given.is_measured
-
-    def measure(self, observations: NDArray[Any]) -> None:
-        """Measure standardized features on observations of trials (m, n, k), once."""
-        if self.is_measured:
-            return
-        vectors = observations.reshape(-1, observations.shape[2]).astype(np.float64)
-        self.given = self.given.measured(vectors[~np.isnan(vectors).any(axis=1)])
-        self._compute = vector_features(self.given)
-
-    def without_features(self) -> VectorEncoding:
-        """Return a copy that only encodes, as workers do: functions need not be picklable."""
-        slim = copy.copy(self)
-        slim._compute, slim.given = no_features, no_features
-        return slim
 
     def encode(self, observations: Any) -> NDArray[Any]:
         """Return the vectors (n, k) of a batch of observations, as a new array."""
@@ -307,8 +283,7 @@ class VectorEncoding(_Shared):
         if self.is_single(observation):
             vector: NDArray[Any] = observation.flatten()
             return vector
-        parts = self._parts(observation) if self._members else []
-        if parts:
+        if self._members and (parts := self._parts(observation)):
             return np.concatenate(parts, axis=None)
         alone: NDArray[Any] = self.encode(as_batch(observation))[0]
         return alone
@@ -316,16 +291,14 @@ class VectorEncoding(_Shared):
     def _parts(self, observation: Any) -> list[NDArray[Any]]:
         """Return the arrays of an observation of Boxes; none if `encode` has to check it."""
         try:
-            if len(observation) != len(self._members):
-                return []
             parts = [observation[name] for name in self._members]
+            plain = len(observation) == len(parts) and all(
+                type(part) is np.ndarray and part.shape == shape and part.dtype.kind in "fiu"
+                for part, shape in zip(parts, self._members.values(), strict=True)
+            )
         except (TypeError, LookupError):
             return []
-        plain = (
-            type(part) is np.ndarray and part.shape == shape and part.dtype.kind in "fiu"
-            for part, shape in zip(parts, self._members.values(), strict=True)
-        )
-        return parts if all(plain) else []
+        return parts if plain else []
 
     def is_held(self, held: NDArray[Any], observation: Any) -> bool:
         """Return whether a single observation equals the held one, and check it."""
@@ -355,47 +328,19 @@ class VectorEncoding(_Shared):
         place = np.where(ended, living.shape[0], np.cumsum(~ended) - 1)
         return pad_rows(living, 1)[place]
 
-    def check_features(self, states: NDArray[Any]) -> None:
-        """Raise `InvalidInputError` unless features can be computed of a living state."""
-        if self.given is no_features:
-            return
-        vectors: FloatArray = np.array(states[:1], dtype=np.float64)
-        compute = self._compute
-        if not self.is_measured:
-            compute = vector_features(self.given.measured(vectors))
-        compute(vectors)
-
-    def compact(self, states: NDArray[Any]) -> NDArray[Any]:
-        """Return vectors as they are."""
-        return states
-
-    @property
-    def box(self) -> spaces.Box | None:
-        """The bounds of vectors, where the space has them."""
-        flat = spaces.flatten_space(self.space)
-        return flat if isinstance(flat, spaces.Box) else None
-
     def _states_of(self, vectors: NDArray[Any]) -> NDArray[Any]:
         """Return vectors (n, k), checked."""
-        if vectors.shape[1] != self.n_components:
-            raise InvalidInputError(
-                f"observations of {self.space} have {self.n_components} components; got "
-                f"{vectors.shape[1]}"
-            )
+        k, n = self.n_components, vectors.shape[1]
+        if n != k:
+            raise InvalidInputError(f"observations of {self.space} have {k} components; got {n}")
         if vectors.dtype.kind not in "fiu":
             raise InvalidInputError(f"observations must be real numbers; got {vectors[0]!r}")
         if vectors.dtype.kind == "f" and not np.isfinite(vectors).all():
             row = vectors[~np.isfinite(vectors).all(axis=1)][0]
             raise InvalidInputError(f"observations must be finite; got {row}")
-        if self.ends:
-            # The smallest floats that hold all of them: NaN marks the end.
-            return vectors.astype(np.result_type(vectors.dtype, np.float16), copy=False)
-        return vectors
-
-
-def no_features(observations: FloatArray) -> Rows:
-    """Stand for the features of an encoding that only encodes."""
-    raise AssertionError("an encoding without features was asked for some")
+        # Of a task that ends, the smallest floats that hold all of them: NaN marks the end.
+        dtype = np.result_type(vectors.dtype, np.float16) if self.ends else vectors.dtype
+        return vectors.astype(dtype, copy=False)
 
 
 Encoding: TypeAlias = CountedEncoding | VectorEncoding
@@ -414,6 +359,4 @@ def make_encoding(
         numbering = Numbering.of(space)
         is_small = numbering is not None and numbering.n <= MAX_COUNTED
         observations = "counted" if is_small or isinstance(space, spaces.Discrete) else "vectors"
-    if observations == "counted":
-        return CountedEncoding(space, features, ends)
-    return VectorEncoding(space, features, ends)
+    return (CountedEncoding if observations == "counted" else VectorEncoding)(space, features, ends)

@@ -89,10 +89,6 @@ class KeptTrials:
         rewards, lengths, actions, explored, durations : array_like
             As the attributes.
 
-        Returns
-        -------
-        KeptTrials
-
         Raises
         ------
         InvalidInputError
@@ -101,8 +97,8 @@ class KeptTrials:
         states, paid = plain_array(observations, "observations"), real_array(rewards, "rewards")
         if states.ndim < 2 or paid.ndim != 2 or not paid.size:
             raise InvalidInputError(
-                "logged trials are observations (m, t_max + 2, ...) and rewards (m, t_max + 1); "
-                f"got shapes {states.shape} and {paid.shape}"
+                "trials are observations (m, t_max + 2, ...) and rewards (m, t_max + 1); got "
+                f"shapes {states.shape} and {paid.shape}"
             )
         m, n = paid.shape
         if states.shape[:2] != (m, n + 1):
@@ -156,15 +152,11 @@ class KeptTrials:
         return together([self, other])
 
     def part(self, name: str) -> NDArray[Any]:
-        """Return an array by its name, with default values if it is None.
+        """Return an array by its name, of shape (m, ...), with default values if it is None.
 
         Parameters
         ----------
         name : str
-
-        Returns
-        -------
-        ndarray
         """
         held: NDArray[Any] | None = getattr(self, name)
         if held is not None:
@@ -179,10 +171,6 @@ class KeptTrials:
         Parameters
         ----------
         index : slice or ndarray of int
-
-        Returns
-        -------
-        KeptTrials
         """
         parts = {name: part[index] for name, part in vars(self).items() if part is not None}
         return KeptTrials(**parts)
@@ -202,15 +190,12 @@ class KeptTrials:
         return full if self.lengths is None else self.lengths
 
     def states(self, n: int | None = None) -> NDArray[Any]:
-        """Return the states of the first n trials, or of all; infinite after they were cut short.
+        """Return states, shape (n, t_max + 1, k); infinite after a trial was cut short.
 
         Parameters
         ----------
         n : int, optional
-
-        Returns
-        -------
-        ndarray, shape (n, t_max + 1, k)
+            Of the first n trials; by default of all.
         """
         states = self.observations[:n, :-1]
         if self.lengths is not None:
@@ -295,12 +280,9 @@ def check_rewards(rewards: FloatArray, where: str) -> None:
 
 def checked_durations(durations: ArrayLike, shape: tuple[int, ...], where: str) -> FloatArray:
     """Return durations as an array of a shape, checked; ``where`` formats the index of one."""
-    try:
-        times = real_array(durations, "durations")
-    except InvalidInputError:
-        times = np.empty((*shape, 0))
+    times = real_array(durations, "durations")
     if times.shape not in ((), shape):
-        raise InvalidInputError(f"durations are numbers of shape {shape}; got {durations!r}")
+        raise InvalidInputError(f"durations have the shape {shape}; got {durations!r}")
     times = np.broadcast_to(times, shape)
     fine = (times >= 0.0) & (times <= MAX_REWARD)
     if not fine.all():
@@ -337,9 +319,8 @@ def _allocated(shape: tuple[int, ...], dtype: Any, in_file: bool) -> NDArray[Any
                 os.posix_fallocate(file.fileno(), 0, n_bytes)
         except OSError as error:
             raise InvalidInputError(
-                f"trials beyond max_bytes are held in temporary files, and {tempfile.gettempdir()} "
-                f"has no room for {in_words(n_bytes)} ({error.strerror}): collect fewer or "
-                "shorter trials, raise max_bytes, or name another folder by TMPDIR"
+                f"trials beyond max_bytes go to files, and {tempfile.gettempdir()} has no room for "
+                f"{in_words(n_bytes)} ({error.strerror}): raise max_bytes, or set TMPDIR"
             ) from error
         # A plain array: the map is closed with the last array that views it.
         return np.asarray(np.memmap(file, dtype, "r+", shape=shape))

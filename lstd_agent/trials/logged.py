@@ -110,10 +110,6 @@ class LoggedTrials:
             Whether each trial ended with its last transition; by default none did.
         observation_space, action_space : Space, optional
 
-        Returns
-        -------
-        LoggedTrials
-
         Raises
         ------
         InvalidInputError
@@ -130,22 +126,17 @@ class LoggedTrials:
         for name, parts in (("observations", observed), ("actions", taken), ("durations", times)):
             if parts is not None and len(parts) != m:
                 raise InvalidInputError(f"rewards are of {m} trials, {name} of {len(parts)}")
-        ended = np.zeros(m, bool) if terminated is None else plain_array(terminated, "terminated")
+        ended = plain_array([False] * m if terminated is None else terminated, "terminated")
         if ended.shape != (m,) or ended.dtype != bool:
             raise InvalidInputError(
-                f"terminated holds a bool for each of {m} trials, whether it ended with its last "
-                f"transition; got {terminated!r}"
+                f"terminated is a bool for each of {m} trials, whether it ended; got {terminated!r}"
             )
         for i, batch in enumerate(observed):
             where = f"at timestep {{0}} of trial {i}"
-            try:
-                each = real_array(paid[i], "rewards")
-            except InvalidInputError:
-                each = np.empty(())
+            each = real_array(paid[i], f"rewards of trial {i}")
             if each.ndim != 1 or not each.size:
                 raise InvalidInputError(
-                    f"the rewards of trial {i} are one number a timestep, at least one; got "
-                    f"{paid[i]!r}"
+                    f"rewards of trial {i} are one number a timestep, at least one; got {paid[i]!r}"
                 )
             check_rewards(each, where)
             paid[i], n = each, len(each)
@@ -159,8 +150,8 @@ class LoggedTrials:
                 taken[i] = plain_array(taken[i], "the actions of a trial")
                 if taken[i].shape[:1] != (n,):
                     raise InvalidInputError(
-                        f"trial {i} has {n} rewards and actions of shape {taken[i].shape}: there "
-                        "is one action for each reward"
+                        f"actions of trial {i} have shape {taken[i].shape}; there are {n} rewards: "
+                        "give one action for each reward"
                     )
             if times is not None:
                 times[i] = checked_durations(times[i], each.shape, where)
@@ -212,10 +203,6 @@ class LoggedTrials:
             Leave out the reward and action of the last row, for want of a next observation.
         observation_space, action_space : Space, optional
 
-        Returns
-        -------
-        LoggedTrials
-
         Raises
         ------
         InvalidInputError
@@ -245,36 +232,30 @@ class LoggedTrials:
         dataset : minari.MinariDataset
             An episode that was truncated is a trial cut short.
 
-        Returns
-        -------
-        LoggedTrials
-
         Raises
         ------
         InvalidInputError
             If an episode has no transition, or goes on after its end.
         """
-        episodes: list[tuple[Any, ...]] = []
+        parts: dict[str, Any] = {"observations": [], "rewards": [], "actions": []}
+        terminated = []
         for episode in dataset.iterate_episodes():
             if "duration" in (getattr(episode, "infos", None) or {}):
                 raise InvalidInputError(
-                    "the episodes have durations in their infos, whose place differs between "
-                    "datasets: give them to LoggedTrials.of(..., durations=)"
+                    "the episodes have durations in infos: give LoggedTrials.of(..., durations=)"
                 )
             ended = np.asarray(episode.terminations, dtype=bool)
             if ended[:-1].any():
                 raise InvalidInputError(
-                    f"episode {episode.id} terminates at timestep {int(np.argmax(ended))} and "
-                    "goes on: give each episode of the dataset one end"
+                    f"episode {episode.id} terminates at timestep {np.argmax(ended)} and goes on"
                 )
-            parts = episode.observations, episode.rewards, episode.actions, ended[-1:].any()
-            episodes.append(parts)
-        columns = zip(*episodes, strict=True) if episodes else ([],) * 4
-        observations, rewards, actions, terminated = columns
-        are_arrays = all(isinstance(each, np.ndarray) for each in actions)
-        how = {"action_space": dataset.action_space, "terminated": np.array(terminated)}
-        how["observation_space"] = dataset.observation_space
-        return cls.of(observations, rewards, actions if are_arrays else None, **how)
+            terminated.append(ended[-1:].any())
+            for name, part in parts.items():
+                part.append(getattr(episode, name))
+        spaces = {name: getattr(dataset, name) for name in ("observation_space", "action_space")}
+        if not all(isinstance(each, np.ndarray) for each in parts["actions"]):
+            del parts["actions"]
+        return cls.of(**parts, terminated=np.array(terminated, dtype=bool), **spaces)
 
 
 def _each(parts: Any, name: str) -> Any:
@@ -297,8 +278,7 @@ def _column(frame: Any, name: Any, role: str) -> NDArray[Any]:
         names = list(frame.dtype.names)
     else:
         raise InvalidInputError(
-            "a table is a DataFrame, a structured array or a dictionary of columns; got "
-            f"{type(frame).__name__}"
+            f"a table is a DataFrame, a structured array or a dict; got {type(frame).__name__}"
         )
     if name not in names:
         raise InvalidInputError(f"{role}={name!r} is no column; there are {names}")
@@ -306,7 +286,7 @@ def _column(frame: Any, name: Any, role: str) -> NDArray[Any]:
 
 
 def _trials_of(columns: dict[str, NDArray[Any]], drop_last: bool) -> dict[str, Any]:
-    """Cut the columns of a table into the arguments of `LoggedTrials.of`."""
+    """Cut the columns of a table, checked, into the arguments of `LoggedTrials.of`."""
     reward = columns["reward"]
     if not len(reward):
         raise InvalidInputError("the table has no rows")
@@ -314,20 +294,20 @@ def _trials_of(columns: dict[str, NDArray[Any]], drop_last: bool) -> dict[str, A
         raise InvalidInputError(
             f"rewards are numbers; got {reward[:3]!r}: convert what a reader left as text"
         )
-    labels, first, number = np.unique(columns["trial"], return_index=True, return_inverse=True)
-    rank = np.empty(len(labels), dtype=np.int64)
-    rank[np.argsort(first)] = np.arange(len(labels))  # trials keep the order in which they begin
-    number = rank[number.ravel()]
+    # Trials keep the order in which they begin.
+    _, first, number = np.unique(columns["trial"], return_index=True, return_inverse=True)
+    number = np.argsort(np.argsort(first))[number.ravel()]
     order = np.lexsort((columns.get("timestep", np.arange(len(reward))), number))
     columns = {name: column[order] for name, column in columns.items()}
     # The rows of trial i are those from start[i] to last[i], and n[i] of them are transitions.
-    stop = np.cumsum(np.bincount(number))
-    start, last = np.append(0, stop[:-1]), stop - 1
+    size = np.bincount(number)
+    last = np.cumsum(size) - 1
+    start = last + 1 - size
     ends = columns.get("terminated", np.zeros(len(reward), dtype=bool)).astype(bool)
     is_whole = ends[last] | ("next_observation" in columns)
-    n = last - start + is_whole
-    _check_rows(columns, number[order], start, n, ends, drop_last)
-    times = _times(columns, is_whole, last)
+    n = size - 1 + is_whole
+    _check_rows(columns, start, n, ends, drop_last)
+    times = _times(columns, last[is_whole])
     cut = [slice(a, a + k) for a, k in zip(start.tolist(), n.tolist(), strict=True)]
     observed = columns["observation"]
     if "next_observation" in columns:
@@ -336,109 +316,87 @@ def _trials_of(columns: dict[str, NDArray[Any]], drop_last: bool) -> dict[str, A
     else:  # observations after an end do not matter: repeat the last one
         pairs = zip(cut, last, strict=True)
         seen = [observed[np.minimum(np.arange(c.start, c.stop + 1), b)] for c, b in pairs]
-    return {
-        "rewards": [columns["reward"][each] for each in cut],
-        "observations": seen,
-        "actions": [columns["action"][each] for each in cut] if "action" in columns else None,
-        "durations": None if times is None else [times[each] for each in cut],
-        "terminated": ends[last],
-    }
+    parts = {"rewards": columns["reward"], "actions": columns.get("action"), "durations": times}
+    found: dict[str, Any] = {"observations": seen, "terminated": ends[last]}
+    for name, part in parts.items():
+        found[name] = None if part is None else [part[each] for each in cut]
+    return found
 
 
 def _check_rows(
     columns: Mapping[str, NDArray[Any]],
-    number: IntArray,
     start: IntArray,
     n: IntArray,
     ends: BoolArray,
     drop_last: bool,
 ) -> None:
-    """Raise unless rows, each of a trial with this number, are transitions that follow each other.
+    """Raise unless rows are transitions that follow each other.
 
     Trial i starts in row ``start[i]`` and has ``n[i]`` transitions. If its last row is none, it has
     only an observation.
     """
-    reward, t = columns["reward"].astype(np.float64), np.arange(len(number)) - start[number]
-    is_last = np.append(number[1:] != number[:-1], True)
+    reward, rows = columns["reward"].astype(np.float64), np.arange(len(ends))
+    number = np.searchsorted(start, rows, side="right") - 1
+    t, is_last = rows - start[number], np.append(np.diff(number) > 0, True)
     is_missing, is_open = np.isnan(reward), is_last & (t == n[number])
-
-    def found(wrong: BoolArray) -> tuple[int, str] | None:
-        """Return the first wrong row, and the name of its trial."""
-        row = int(np.argmax(wrong))
-        return (row, repr(np.asarray(columns["trial"][row]).item())) if wrong.any() else None
-
-    if "timestep" in columns:
-        timestep = columns["timestep"]
-        if timestep.dtype.kind not in "iuf":
-            raise InvalidInputError(
-                f"timesteps are integers; got {timestep[0]}: count the steps of each trial, for "
-                "example the minutes since it began"
-            )
-        expected = t + timestep.min()
-        if place := found(timestep != expected):
-            row, label = place
-            raise InvalidInputError(
-                f"trial {label} has timestep {timestep[row]} where {expected[row]} comes next: "
-                "trials begin at the same timestep and leave none out. Cut the trial before the "
-                "gap, or leave it out"
-            )
-    if place := found(ends & ~is_last):
+    is_paid = is_open & ~is_missing & (not drop_last)
+    timestep = columns.get("timestep", t)
+    if timestep.dtype.kind not in "iuf":
         raise InvalidInputError(
-            f"trial {place[1]} terminates in its row {t[place[0]]} and goes on: give what follows "
-            "an end another trial number"
+            f"timesteps are integers; got {timestep[0]}: count the steps of each trial"
         )
-    if place := found(is_open & (t == 0)):
-        raise InvalidInputError(f"trial {place[1]} has a single row, which shows no transition")
-    if place := found(is_open & ~is_missing & (not drop_last)):
-        row, label = place
-        if is_missing[start[number[row]]]:
-            raise InvalidInputError(
-                f"the first reward of trial {label} is missing and the last is not: rewards are "
-                "paid on entering a row's observation, and must be paid on leaving it. Shift them "
-                "by one within each trial"
-            )
-        raise InvalidInputError(
-            f"the last row of trial {label} has the reward {reward[row]}, and no observation "
-            "follows it: name the columns of next observations (next_observation=), or leave it "
-            "out with drop_last=True"
-        )
-    if place := found(is_missing & ~is_open):
-        raise InvalidInputError(
-            f"rewards must be finite; got nan in row {t[place[0]]} of trial {place[1]}: fill the "
-            "reward in, or cut the trial before this row"
-        )
+    expected, ahead = t + timestep.min(), np.roll(columns["observation"], -1, axis=0)
+    following, unlike = columns.get("next_observation", ahead), np.zeros(len(t), dtype=bool)
     if "next_observation" in columns:
-        observed, following = columns["observation"], columns["next_observation"]
-        unlike = (observed[1:] != following[:-1]).reshape(len(t) - 1, -1).any(axis=1)
-        if place := found(np.append(unlike, False) & ~is_last):
-            row, label = place
-            raise InvalidInputError(
-                f"row {t[row]} of trial {label} is followed by {following[row]}, and the row after "
-                f"it is at {observed[row + 1]}: are rows missing, or is the column of trials wrong?"
-            )
+        unlike = (ahead != following).reshape(len(t), -1).any(axis=1) & ~is_last
+    told = {"t": t, "reward": reward, "timestep": timestep, "expected": expected}
+    told |= {"following": following, "ahead": ahead}
+    wrong = {
+        "{trial} has timestep {timestep} where {expected} comes next: trials begin at the same "
+        "timestep and leave none out. Cut the trial before the gap, or leave it out": (
+            timestep != expected
+        ),
+        "{trial} terminates in its row {t} and goes on: give what follows another trial number": (
+            ends & ~is_last
+        ),
+        "{trial} has a single row, which shows no transition": is_open & (t == 0),
+        "the first reward of {trial} is missing and the last is not: rewards are paid on entering "
+        "a row's observation, and must be paid on leaving it. Shift them by one": (
+            is_paid & is_missing[start[number]]
+        ),
+        "the last row of {trial} has the reward {reward}, and no observation follows it: name the "
+        "columns of next observations (next_observation=), or leave it out with drop_last=True": (
+            is_paid
+        ),
+        "rewards must be finite; got nan in row {t} of {trial}: fill the reward in, or cut the "
+        "trial before this row": is_missing & ~is_open,
+        "row {t} of {trial} is followed by {following}, and the row after it is at {ahead}: are "
+        "rows missing, or is the column of trials wrong?": unlike,
+    }
+    for message, those in wrong.items():
+        if those.any():
+            row = int(np.argmax(those))
+            label = np.asarray(columns["trial"][row]).item()
+            facts = {name: numbers[row] for name, numbers in told.items()}
+            raise InvalidInputError(message.format(trial=f"trial {label!r}", **facts))
 
 
-def _times(
-    columns: Mapping[str, NDArray[Any]], is_whole: BoolArray, last: IntArray
-) -> NDArray[Any] | None:
-    """Return the duration of each row's step; the last row of a trial may have any number."""
+def _times(columns: Mapping[str, NDArray[Any]], whole: IntArray) -> Any:
+    """Return the duration of each row's step; ``whole`` last rows of trials are transitions too."""
     if "duration" in columns and "time" in columns:
         raise InvalidInputError("duration= and time= both give durations: leave one of them out")
-    if "duration" in columns:
-        times = columns["duration"]
-    elif "time" not in columns:
-        return None
-    elif is_whole.any():
-        label = columns["trial"][last[np.argmax(is_whole)]]
-        raise InvalidInputError(
-            f"no row follows the last one of trial {label!s}, so time= does not give its duration: "
-            "name a column of durations (duration=) instead"
-        )
-    elif columns["time"].dtype.kind not in "fiubM":
-        raise InvalidInputError(
-            f"times are numbers or dates; got the text {columns['time'][0]!s}: convert it by "
-            'astype("datetime64[s]")'
-        )
-    else:
+    times: Any = columns.get("duration")
+    if "time" in columns:
+        if len(whole):
+            raise InvalidInputError(
+                f"no row follows the last one of trial {columns['trial'][whole[0]]!s}, so time= "
+                "does not give its duration: give duration= instead"
+            )
+        if columns["time"].dtype.kind not in "fiubM":
+            raise InvalidInputError(
+                f"times are numbers or dates; got the text {columns['time'][0]!s}: convert it by "
+                'astype("datetime64[s]")'
+            )
         times = np.diff(columns["time"])
-    return times / np.timedelta64(1, "s") if times.dtype.kind == "m" else times
+    is_span = times is not None and times.dtype.kind == "m"
+    return times / np.timedelta64(1, "s") if is_span else times

@@ -17,11 +17,10 @@ from numpy.typing import ArrayLike
 
 from lstd_agent.arrays import BoolArray
 from lstd_agent.errors import InvalidInputError, NotFittedError, check_integer
-from lstd_agent.trials.counted import Recording
 from lstd_agent.trials.encoding import Encoding
 from lstd_agent.trials.kept import check_timed
 from lstd_agent.trials.policies import Actor
-from lstd_agent.trials.recording import LockstepTrials, SequentialTrials, as_rewards
+from lstd_agent.trials.recording import LockstepTrials, Recording, SequentialTrials, as_rewards
 from lstd_agent.trials.spaces import is_batch, plain_array
 
 # Number of timesteps of finished single trials that are added up together: a few megabytes.
@@ -49,8 +48,8 @@ class UserLoop:
 
     def begin(self, encoding: Encoding, t_max: int | None = None) -> SequentialTrials:
         """Observe trials up to t_max, by default the last timestep of the first finished one."""
-        self._sequential = SequentialTrials(encoding, None)
-        self._recording = Recording(encoding, self._gathered.n_batches)
+        recording = Recording(encoding, self._gathered.n_batches)
+        self._sequential = SequentialTrials(recording, None)
         self._declared_t_max = t_max
         self._lockstep: LockstepTrials | None = None
         self._longest: float = -1  # up to this timestep only the order of timesteps is checked
@@ -152,7 +151,7 @@ class UserLoop:
             check_timed(self._gathered.is_timed, duration)
             self._thread = get_ident()
             how = self._gathered.n_trials, self._gathered.n_stored_trials
-            trials = LockstepTrials(self._recording, state, *how)
+            trials = LockstepTrials(self._trial.recording, state, *how)
         if len(trials.states) != n:
             raise InvalidInputError(
                 f"{len(trials.states)} trials are under way; got observations of {n}"
@@ -193,8 +192,7 @@ class UserLoop:
         with self._lock:
             if self.n_waiting:
                 how = self._gathered.n_trials, self._gathered.n_stored_trials
-                trials = self._trial.whole()
-                self._gathered.add(self._recording.portion_of(trials, *how))
+                self._gathered.add(self._trial.portion(*how))
                 self._trial.finished = []
 
     def _checked_timestep(self, t: object, expected: int) -> int:

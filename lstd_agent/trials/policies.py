@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from lstd_agent.arrays import BoolArray, FloatArray
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.trials.spaces import as_batch, batch_size, part_sizes, plain_array, take
+from lstd_agent.trials.spaces import as_batch, batch_size, each_array, part_sizes, plain_array, take
 
 
 class Model(Protocol):
@@ -38,16 +38,6 @@ Policy: TypeAlias = ArrayLike | Callable[[Any], Any] | Model
 
 ActionNumbers: TypeAlias = tuple[int, int]
 """The number of Discrete actions, and the first one."""
-
-
-class Actor(Protocol):
-    """Draws actions for batches and for single observations."""
-
-    def __call__(self, observations: Any, rng: np.random.Generator) -> NDArray[Any]:
-        """Return actions (n, ...) for a batch of n observations."""
-
-    def one(self, observation: Any, rng: np.random.Generator) -> Any:
-        """Return the action for a single observation."""
 
 
 def make_actor(
@@ -172,53 +162,29 @@ class CallableActor:
     def __init__(
         self, policy: Callable[[Any], Any], action_space: Space[Any], batched: bool | None
     ) -> None:
-        self._policy = policy
+        self._policy, self._takes_batches = policy, batched
         self._shape = tuple(action_space.shape or ())
         is_discrete = isinstance(action_space, spaces.Discrete)
         self._numbers = discrete_actions(action_space) if is_discrete else None
-        self._takes_batches = batched
 
     def __call__(self, observations: Any, rng: np.random.Generator) -> NDArray[Any]:
         """Return the actions (n, ...) for a batch of n observations."""
-        return self._checked(self._batch(observations))
-
-    def _checked(self, actions: NDArray[Any]) -> NDArray[Any]:
-        """Return actions, or raise if some are not among Discrete actions."""
-        if self._numbers is None:
-            return actions
-        n, first = self._numbers
-        if actions.dtype.kind in "iu" and first <= actions.min() and actions.max() < first + n:
-            return actions
-        is_number = actions.dtype.kind in "biuf"
-        numbers = actions.astype(np.float64) if is_number else np.full(actions.shape, np.nan)
-        if (wrong := are_none(numbers, self._numbers)).any():
-            raise InvalidInputError(
-                f"the policy takes action {actions[wrong][0]}; actions are "
-                f"{in_words(self._numbers)}"
-            )
-        return actions
-
-    def _batch(self, observations: Any) -> NDArray[Any]:
-        n = batch_size(observations)
+        n, actions = batch_size(observations), None
         if self._takes_batches is None:
             sizes = part_sizes(observations) | set(self._shape)
-            if n > 1 and n not in sizes:
-                actions = self._try(observations)
-                self._takes_batches = np.shape(actions) == (n, *self._shape)
-                if self._takes_batches:
-                    return np.asarray(actions)
-            else:
-                other = next(size for size in (2, 3, 5, 7, *range(11, 999)) if size not in sizes)
-                answer = self._try(take(observations, np.zeros(other, dtype=np.int64)))
-                self._takes_batches = np.shape(answer) == (other, *self._shape)
-        if self._takes_batches:
-            actions = np.asarray(_actions_of(self._policy(observations)))
-        else:
-            answers = [self._policy(take(observations, i)) for i in range(n)]
-            actions = np.asarray([_actions_of(answer) for answer in answers])
-        if actions.shape != (n, *self._shape):
-            raise self._misfit(actions.shape, n)
-        return actions
+            size, tried = n, observations
+            if n < 2 or n in sizes:
+                size = next(i for i in (2, 3, 5, 7, *range(11, 999)) if i not in sizes)
+                tried = take(observations, np.zeros(size, dtype=np.int64))
+            answer = self._try(tried)
+            self._takes_batches = np.shape(answer) == (size, *self._shape)
+            if self._takes_batches and tried is observations:
+                actions = answer
+        if actions is None and self._takes_batches:
+            actions = _actions_of(self._policy(observations))
+        elif actions is None:
+            actions = [_actions_of(self._policy(take(observations, i))) for i in range(n)]
+        return self._checked(np.asarray(actions), n)
 
     def one(self, observation: Any, rng: np.random.Generator) -> Any:
         """Return the action for a single observation."""
@@ -236,9 +202,6 @@ class CallableActor:
             if first <= action < first + n:
                 return action
         action = _actions_of(action)
-        shape = action.shape if isinstance(action, np.ndarray | np.generic) else np.shape(action)
-        if shape != self._shape:
-            raise self._misfit(np.shape(action), None)
         self._checked(np.asarray(action))
         return action
 
@@ -251,13 +214,35 @@ class CallableActor:
         except Exception:  # a policy may raise anything for a wrong input
             return None
 
-    def _misfit(self, shape: tuple[int, ...], n: int | None) -> InvalidInputError:
-        many = "a single observation" if n is None else f"{n} observations"
+    def _checked(self, actions: NDArray[Any], n: int | None = None) -> NDArray[Any]:
+        """Return the actions of n observations, or of a single one; raise unless they fit."""
         expected = self._shape if n is None else (n, *self._shape)
-        return InvalidInputError(
-            f"the policy returned actions of shape {shape} for {many}; expected {expected}. "
-            "batched= says whether it takes batches"
-        )
+        if actions.shape != expected:
+            many = "a single observation" if n is None else f"{n} observations"
+            raise InvalidInputError(
+                f"the policy returned actions of shape {actions.shape} for {many}; expected "
+                f"{expected}. batched= says whether it takes batches"
+            )
+        if self._numbers is None:
+            return actions
+        n_actions, first = self._numbers
+        if (
+            actions.dtype.kind in "iu"
+            and first <= actions.min() <= actions.max() < first + n_actions
+        ):
+            return actions
+        is_number = actions.dtype.kind in "biuf"
+        numbers = actions.astype(np.float64) if is_number else np.full(actions.shape, np.nan)
+        if (wrong := are_none(numbers, self._numbers)).any():
+            raise InvalidInputError(
+                f"the policy takes action {actions[wrong][0]}; actions are "
+                f"{in_words(self._numbers)}"
+            )
+        return actions
+
+
+Actor: TypeAlias = TableActor | StochasticActor | CallableActor
+"""Draws actions: called with a batch of observations, or ``one`` with a single one."""
 
 
 def _actions_of(answer: Any) -> Any:
@@ -298,8 +283,14 @@ def module_actions(
     import torch  # already imported for the module
 
     parameter = next(iter(module.parameters()), torch.zeros(1))
+
+    def tensor(part: Any, space: Space[Any]) -> Any:
+        is_number = isinstance(space, spaces.Discrete | spaces.MultiDiscrete)
+        how = {"dtype": torch.int64 if is_number else parameter.dtype, "device": parameter.device}
+        return torch.as_tensor(np.asarray(part), **how)
+
     with torch.no_grad():
-        output = module(_tensors(observation_space, observations, parameter))
+        output = module(each_array(tensor, observations, observation_space))
     if not isinstance(output, torch.Tensor):
         raise InvalidInputError(
             f"a torch module as a policy returns a tensor of actions; got {type(output).__name__}:"
@@ -317,21 +308,6 @@ def module_actions(
             f"action (n, {action_space.n}); got {answer.dtype} of shape {answer.shape}"
         )
     return answer
-
-
-def _tensors(space: Space[Any], batch: Any, parameter: Any) -> Any:
-    """Return a batch of observations as tensors where a module has its parameters."""
-    import torch
-
-    if isinstance(space, spaces.Dict):
-        return {key: _tensors(part, batch[key], parameter) for key, part in space.items()}
-    if isinstance(space, spaces.Tuple):
-        return tuple(
-            _tensors(part, b, parameter) for part, b in zip(space.spaces, batch, strict=True)
-        )
-    is_number = isinstance(space, spaces.Discrete | spaces.MultiDiscrete)
-    dtype = torch.int64 if is_number else parameter.dtype
-    return torch.as_tensor(np.asarray(batch), dtype=dtype, device=parameter.device)
 
 
 def fingerprint(policy: Any) -> str | None:
@@ -378,14 +354,9 @@ def same_policy(a: Any, b: Any) -> bool:
     Arrays are the same if their numbers are, functions if their code and the values that it refers
     to are, and other callables if they are one object.
     """
-    if a is b:
-        return True
     if not (callable(a) or callable(b)):
         return np.array_equal(plain_array(a, "a policy"), plain_array(b, "a policy"))
-    if isinstance(a, types.MethodType) and isinstance(b, types.MethodType):
-        return a.__func__ is b.__func__ and a.__self__ is b.__self__
-    inner = _inside(a)
-    return inner is not None and _same_values(inner, _inside(b))
+    return a is b or (_inside(a) is not None and _same_values(a, b))
 
 
 def _inside(function: Any) -> tuple[Any, ...] | None:
@@ -395,6 +366,8 @@ def _inside(function: Any) -> tuple[Any, ...] | None:
         return function.__code__, function.__defaults__, function.__kwdefaults__, cells
     if isinstance(function, partial):
         return function.func, function.args, function.keywords
+    if isinstance(function, types.MethodType):
+        return id(function.__func__), id(function.__self__)
     return None
 
 
@@ -404,8 +377,8 @@ def _same_values(a: Any, b: Any) -> bool:
         return True
     if isinstance(a, tuple) and isinstance(b, tuple):
         return len(a) == len(b) and all(map(_same_values, a, b))
-    if _inside(a) is not None:
-        return same_policy(a, b)
+    if (inner := _inside(a)) is not None:
+        return _same_values(inner, _inside(b))
     try:
         return type(a) is type(b) and np.array_equal(a, b)
     except Exception:  # comparing a user's objects may raise anything

@@ -1,18 +1,23 @@
-"""Recording: from steps, one by one or in lockstep, to a portion of trials.
+"""Recording: from steps, one by one or in lockstep, to a portion of trials: counted, or kept.
 
 `LockstepTrials` run together, one call a timestep. `SequentialTrials` run one after the other. Both
 check each step. A trial that terminates stays in the terminal state for the rest of its timesteps.
+Timestep and batch are part of the key of a counted transition, so one pass counts many timesteps.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
 from lstd_agent.errors import InvalidInputError, TerminationError
-from lstd_agent.trials.counted import Portion, Recording, TrialSample
+from lstd_agent.trials.counted import CountedTrials, Portion, TrialSample, ordered
+from lstd_agent.trials.counts import LARGEST_KEY, ActionCounts, grouped, total
 from lstd_agent.trials.encoding import Encoding
 from lstd_agent.trials.kept import (
     KeptTrials,
@@ -24,8 +29,121 @@ from lstd_agent.trials.kept import (
 )
 from lstd_agent.trials.spaces import MAX_REWARD, real_array
 
-# Timesteps are counted together until there are this many transitions.
+# Timesteps of trials in lockstep are counted together until there are this many transitions.
 _BLOCK = 2**13
+
+# Number of transitions that are counted at a time.
+_CHUNK = 2**18
+
+
+@dataclass(frozen=True, eq=False)
+class Recording:
+    """How trials are recorded: counted in batches if observations are, else kept.
+
+    With ``n_batches`` 0 all trials are kept. With ``n_actions`` transitions are also counted by
+    action.
+    """
+
+    encoding: Encoding
+    n_batches: int = 1
+    n_actions: int = 0
+
+    def counter(self, first: int) -> Counter | None:
+        """Return the counter of trials from number ``first`` on; None if trials are kept."""
+        is_counted = self.encoding.is_counted and self.n_batches
+        return Counter(self, first) if is_counted else None
+
+    def portion_of(self, trials: KeptTrials, first: int, n_stored: int) -> Portion:
+        """Return encoded trials as a portion; ``n_stored`` counted ones are kept whole."""
+        counter = self.counter(first)
+        if counter is None:
+            return trials
+        # Batches do not depend on the order of a log's trials.
+        trials = trials.take(ordered(trials))
+        counter.count(trials)
+        sample = TrialSample.of(trials, n_stored, first) if n_stored else None
+        return counter.portion(trials.n_trials, sample)
+
+
+class Counter:
+    """Counts transitions of trials: trial i is in batch ``(first + i) % n_batches``.
+
+    They are also counted by action if a recording has actions, except in the terminal state, where
+    no action is taken.
+    """
+
+    def __init__(self, recording: Recording, first: int = 0) -> None:
+        self._how, self._first, self._t, self._is_cut = recording, first, 0, False
+        # Entries of the matrices of transitions, rewards and durations: rows, columns and values.
+        self._entries: tuple[list[Any], ...] = [], [], []
+        # Transitions by action, and those that wait to be counted.
+        self._taken: ActionCounts | None = None
+        self._waiting: list[tuple[NDArray[Any], ...]] = []
+
+    def count(self, trials: KeptTrials) -> None:
+        """Count the next timesteps of n trials, whose observations are states (n, k + 1)."""
+        S, B, n, own = self._how.encoding.n_states, self._how.n_batches, trials.n_trials, trials.own
+        states = np.asarray(trials.observations.T, dtype=np.int64)
+        batch = (self._first + np.arange(n)) % B
+        if self._how.n_actions and trials.actions is not None:
+            self._count_actions(states, batch, trials)
+        if own is not None and own.all():
+            own = None
+        self._is_cut |= own is not None
+        numbers = [part.T for part in (trials.rewards, trials.durations) if part is not None]
+        step = max(1, min(_CHUNK // n, LARGEST_KEY // (B * S**2)))
+        for t in range(0, trials.t_max + 1, step):
+            here = slice(t, t + step)
+            state, following = states[:-1][here], states[1:][here]
+            # Rows are timesteps and batches, and keys are (row S + s) S + s'.
+            n_rows = B * len(state)
+            left = np.arange(n_rows, step=B)[:, None] * S + batch * S + state
+            parts: Any = [left, left * S + following, *(part[here] for part in numbers)]
+            parts = [part.ravel() if own is None else part[own.T[here]] for part in parts]
+            visited, _, *sums = grouped(parts[0], n_rows * S, *parts[2:])
+            moves = S**2, *grouped(parts[1], n_rows * S**2)
+            found = [moves, *((S, visited, each) for each in sums)]
+            for entries, (width, places, values) in zip(self._entries, found, strict=False):
+                row, column = np.divmod(places, width)
+                entries.append((row + self._t * B, column, values))
+            self._t += len(state)
+
+    def _count_actions(self, states: IntArray, batch: IntArray, trials: KeptTrials) -> None:
+        """Count transitions by action; unknown actions are -1."""
+        action = np.asarray(trials.part("actions").T, np.int64)
+        known = action >= 0
+        if trials.lengths is not None:
+            known &= np.arange(len(action))[:, None] < trials.lengths
+        if self._how.encoding.ends:
+            known &= states[:-1] != self._how.encoding.terminal
+        parts: list[Any] = [np.broadcast_to(batch, action.shape), states[:-1], action, states[1:]]
+        parts += [part.T for part in (trials.rewards, trials.durations) if part is not None]
+        self._waiting.append(tuple(part[known] for part in parts))
+        if sum(len(each[0]) for each in self._waiting) >= _CHUNK:
+            self._count_waiting()
+
+    def _count_waiting(self) -> None:
+        if self._waiting:
+            batch, *parts = (np.concatenate(each) for each in zip(*self._waiting, strict=True))
+            of: Any = ActionCounts.of
+            n, B = (self._how.encoding.n_states, self._how.n_actions), self._how.n_batches
+            self._taken = total(self._taken, of(*n, *parts, batch=batch, n_batches=B))
+            self._waiting = []
+
+    def portion(self, n_trials: int, sample: TrialSample | None = None) -> CountedTrials:
+        """Return the counted trials, which are complete."""
+        self._count_waiting()
+        S, B, T = self._how.encoding.n_states, self._how.n_batches, self._t
+        matrices: list[Any] = []
+        for entries, width in zip(self._entries, (S**2, S, S), strict=True):
+            if entries:  # in order
+                row, column, value = (np.concatenate(parts) for parts in zip(*entries, strict=True))
+                start = np.append(0, np.cumsum(np.bincount(row, minlength=B * T)))
+                matrices.append(sparse.csr_array((value, column, start), shape=(B * T, width)))
+        N, R, *times = matrices
+        n_by_batch = np.bincount((self._first + np.arange(n_trials)) % B, minlength=B)
+        n_at = N.sum(axis=1).reshape(T, B).T.astype(np.int64) if self._is_cut else None
+        return CountedTrials(S, n_by_batch, N, R, n_at, sample, self._taken, *times)
 
 
 class Taken(NamedTuple):
@@ -50,10 +168,10 @@ class LockstepTrials:
         self.is_timed: bool | None = None  # not known before the first step
         self._encoding, self._counter = recording.encoding, recording.counter(first)
         self._n_whole = len(states) if self._counter is None else min(n_stored, len(states))
-        # Timesteps that wait to be counted: states, rewards, durations, actions, exploratory ones.
+        # Timesteps that wait to be counted: states, rewards, actions, exploratory ones, durations.
         self._states: list[States] = [states]
         self._waiting: list[tuple[Any, ...]] = []
-        self._whole: list[list[Any]] = []  # the same, of trials that are kept whole
+        self._whole: list[dict[str, Any]] = []  # parts of trials that are kept whole
 
     def advance(
         self,
@@ -82,7 +200,7 @@ class LockstepTrials:
             next_state[~self.living] = self._encoding.terminal
         self._states.append(next_state)
         # A copy: an environment may write its next rewards into the same array.
-        self._waiting.append((np.array(reward), duration, *(taken or (None, None))))
+        self._waiting.append((np.array(reward), *(taken or (None, None)), duration))
         self.states, self.is_timed = next_state, duration is not None
         self.n_timesteps += 1
         if self._counter is not None and len(self._waiting) * len(reward) >= _BLOCK:
@@ -92,13 +210,14 @@ class LockstepTrials:
         """Count the waiting timesteps, and keep those of some trials."""
         columns = [self._states, *zip(*self._waiting, strict=True)]
         parts: list[Any] = [c[-1] if c[-1] is None else np.stack(c).swapaxes(0, 1) for c in columns]
+        states, rewards, actions, explored, durations = parts
+        block, n = KeptTrials(states, rewards, None, actions, explored, durations), self._n_whole
         if self._counter is not None:
-            states, rewards, durations, actions, explored = parts
-            self._counter.count(KeptTrials(states, rewards, None, actions, explored, durations))
-        if n := self._n_whole:
-            some: list[Any] = [part if part is None else part[:n].copy() for part in parts]
-            some[0] = self._encoding.compact(some[0][:, 1 if self._whole else 0 :])
-            self._whole.append(some)
+            self._counter.count(block)
+        if n:
+            some = {name: part[:n].copy() for name, part in vars(block).items() if part is not None}
+            new = some["observations"][:, 1 if self._whole else 0 :]
+            self._whole.append(some | {"observations": self._encoding.compact(new)})
         self._states, self._waiting = self._states[-1:], []
 
     def end(self, t_max: int | None) -> None:
@@ -120,16 +239,16 @@ class LockstepTrials:
             self._count()
         whole = sample = None
         if self._whole:
-            columns = zip(*self._whole, strict=True)
-            parts: list[Any] = [
-                c[0] if c[0] is None else np.ascontiguousarray(np.concatenate(c, axis=1))
-                for c in columns
-            ]
-            states, rewards, durations, action, explored = parts
-            if action is not None:
-                action = action.astype(np.min_scalar_type(int(action.max())))
-                explored = explored if explored.any() else None
-            whole = KeptTrials(states, rewards, None, action, explored, durations)
+            parts = {
+                name: np.ascontiguousarray(np.concatenate([p[name] for p in self._whole], axis=1))
+                for name in self._whole[0]
+            }
+            if "actions" in parts:
+                most = int(parts["actions"].max())
+                parts["actions"] = parts["actions"].astype(np.min_scalar_type(most))
+                if not parts["explored"].any():
+                    del parts["explored"]
+            whole = KeptTrials(**parts)
         if self._counter is None:
             assert whole is not None
             return whole
@@ -144,9 +263,9 @@ class SequentialTrials:
     Without ``t_max`` the first finished trial sets it to its last timestep.
     """
 
-    def __init__(self, encoding: Encoding, t_max: int | None) -> None:
-        self.encoding, self.t_max = encoding, t_max
-        self._hold, self._is_checked = encoding.hold, False
+    def __init__(self, recording: Recording, t_max: int | None) -> None:
+        self.recording, self.encoding, self.t_max = recording, recording.encoding, t_max
+        self._hold, self._is_checked = self.encoding.hold, False
         # States, rewards, durations, actions, and whether it terminated, of each finished trial.
         self.finished: list[tuple[Any, ...]] = []
         self.drop()
@@ -228,7 +347,7 @@ class SequentialTrials:
         self.t_max = t_max
         self.drop()
 
-    def whole(self) -> KeptTrials:
+    def portion(self, first: int, n_stored: int) -> Portion:
         """Return the finished trials."""
         states, rewards, durations, taken, ended = zip(*self.finished, strict=True)
         lengths, ends = np.array([len(each) for each in rewards]), np.array(ended)
@@ -241,7 +360,8 @@ class SequentialTrials:
             flat.update(actions=action, explored=explored if explored.any() else None)
         assert self.t_max is not None
         how = self.t_max, self.encoding.terminal
-        return padded(np.concatenate(states), lengths, ends, *how, **flat)
+        trials = padded(np.concatenate(states), lengths, ends, *how, **flat)
+        return self.recording.portion_of(trials, first, n_stored)
 
     def _encode_held(self) -> States:
         """Return the states of the trial under way; an error names the timestep."""

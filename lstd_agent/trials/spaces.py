@@ -75,7 +75,7 @@ def as_batch(observation: Any) -> Any:
     return each_array(lambda part: plain_array(part, "an observation")[None], observation)
 
 
-def take(batch: Any, index: IntArray | int) -> Any:
+def take(batch: Any, index: IntArray | slice | int) -> Any:
     """Return one observation of a batch, or a batch of some."""
     return each_array(lambda part: part[index], batch)
 
@@ -110,15 +110,11 @@ def replace(batch: Any, index: IntArray, observations: list[Any]) -> Any:
 
 def is_batch(space: Space[Any], observation: Any) -> bool:
     """Return whether this is a batch of observations of ``space``, not a single one."""
-    for key, member in _members(space) or ():
-        try:
-            return is_batch(member, observation[key])
-        except (TypeError, LookupError):
-            return False  # the encoding raises the error
     try:
-        return np.ndim(observation) > len(space.shape or ())
-    except ValueError:  # a ragged list
-        return False
+        leaf, part = leaves(space, observation)[0]
+        return np.ndim(part) > len(leaf.shape or ())
+    except (TypeError, ValueError, LookupError):
+        return False  # the encoding raises the error
 
 
 def one_or_many(space: Space[Any], observations: Any) -> tuple[Any, bool]:

@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 
 from lstd_agent.errors import InvalidInputError, NotFittedError, check_choice, check_integer
 from lstd_agent.features.tables import Features, Standardized, is_table
-from lstd_agent.trials.batches import Batches
 from lstd_agent.trials.collect import AnyEnv, Request, single_spaces
-from lstd_agent.trials.counted import CountedTrials, Portion, Recording
+from lstd_agent.trials.counted import Batches, CountedTrials, Portion
 from lstd_agent.trials.counts import CountsLike, TransitionCounts
 from lstd_agent.trials.encoded_logs import (
     action_numbers,
@@ -41,6 +40,7 @@ from lstd_agent.trials.policies import (
     discrete_actions,
     make_actor,
 )
+from lstd_agent.trials.recording import Recording
 from lstd_agent.trials.workers import EnvSource, collect, spaces_of
 
 Termination = Literal["raise", "absorb"]
@@ -113,28 +113,20 @@ class TrialStore:
     @property
     def counts(self) -> TransitionCounts:
         """The counts of all trials; see `SeminormLSTDAgent.counts`."""
-        batches = self._some_batches()
-        if batches.are_kept:
-            raise InvalidInputError(
-                "vector observations are not counted: trials are in kept_trials, and merge() adds "
-                "another agent's"
-            )
-        return reduce(add, batches.sums)
+        return reduce(add, self._some_batches(are_kept=False).sums)
 
     @property
     def kept_trials(self) -> KeptTrials:
         """All kept trials; see `SeminormLSTDAgent.kept_trials`."""
-        batches = self._some_batches()
-        if not batches.are_kept:
-            raise InvalidInputError(
-                "no trials are kept: counted observations have counts, and a sample of trials"
-            )
-        return batches.kept
+        return self._some_batches(are_kept=True).kept
 
-    def _some_batches(self) -> Batches:
+    def _some_batches(self, are_kept: bool) -> Batches:
         batches = self.batches
         if not batches.n_trials:
             raise NotFittedError("there are no trials yet: call collect or observe first")
+        if batches.are_kept != are_kept:
+            which = ("counted", "counts") if are_kept else ("kept", "kept_trials")
+            raise InvalidInputError("trials of these observations are {}: see {}".format(*which))
         return batches
 
     def collect(self, env: AnyEnv | EnvSource, policy: Policy, request: Request) -> None:
@@ -202,8 +194,7 @@ class TrialStore:
         for name in ("n_states", "n_trials", "transition_counts", "reward_sums"):
             if not hasattr(data, name):
                 raise InvalidInputError(
-                    "add() takes TransitionCounts, KeptTrials or another agent; got "
-                    f"{data!r}, which has no {name}"
+                    f"add() takes counts, KeptTrials or an agent; {data!r} has no {name}"
                 )
         counts = TransitionCounts.of(data)
         with self._lock:
@@ -215,7 +206,7 @@ class TrialStore:
                     f"the agent has {n_states} states{terminal}; got counts of {counts.n_states}"
                 )
             self._add_waiting()
-            self._batches.add_counts(counts)
+            self._batches.add_counts([(counts, None)])
             self.encoding = encoding
 
     def _add_kept(self, trials: KeptTrials) -> None:
@@ -235,7 +226,6 @@ class TrialStore:
         self, encoding: Encoding, trials: KeptTrials, actions: ActionNumbers | None
     ) -> None:
         """Add encoded trials."""
-        self._batches.check_t_max(trials.t_max)
         recording = Recording(encoding, self.n_batches, actions[0] if actions else 0)
         how = self._batches.n_trials, self.n_stored_trials
         self._batches.add(recording.portion_of(trials, *how))
@@ -286,8 +276,7 @@ class TrialStore:
                 )
             if encoding.is_counted != other.encoding.is_counted:
                 raise InvalidInputError(
-                    "one of the agents counts its observations and the other does not: give both "
-                    "the same observations="
+                    "one of the agents counts its observations: give both the same observations="
                 )
             if not (callable(self.policy) or callable(other.policy)) and other.policy is not None:
                 self._check_policy(other.policy, False)
@@ -301,10 +290,10 @@ class TrialStore:
         """Use other features; see `SeminormLSTDAgent.use_features`."""
         with self._lock:
             self._add_waiting()
-            if self.encoding is not None:
+            if (known := self.encoding) is not None:
                 if self.loop.under_way:
                     raise InvalidInputError("a trial is under way: end or drop it first")
-                self.encoding = self.encoding.with_features(features)
+                self.encoding = make_encoding(known.space, features, known.ends, self.observations)
                 self.loop.begin(self.encoding, self.loop.t_max)
             self.features = features
 
@@ -325,10 +314,8 @@ class TrialStore:
             n_actions, first = (check_integer("actions", each, -(2**62)) for each in actions)
             actions = discrete_actions(spaces.Discrete(n_actions, start=first))
         if policy is not None:
-            numbers = actions
-            if numbers is None and policy.ndim == 1 and policy.size:
-                numbers = int(policy.max()) - int(policy.min()) + 1, int(policy.min())
-            n, first = numbers or (np.shape(policy)[-1], 0)
+            seen = (int(np.ptp(policy)) + 1, int(policy.min())) if policy.ndim == 1 else None
+            n, first = actions or seen or (policy.shape[-1], 0)
             make_actor(policy, encoding.space, spaces.Discrete(n, start=first), None)
             self._stated = StatedPolicy.of(policy)
         self.encoding, self.actions = encoding, actions

@@ -15,7 +15,7 @@ import os
 import pickle
 import signal
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import (
     FIRST_COMPLETED,
     BrokenExecutor,
@@ -27,7 +27,7 @@ from concurrent.futures import (
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from importlib import import_module
-from itertools import chain
+from itertools import chain, islice
 from multiprocessing.connection import Connection
 from typing import Any, TypeAlias, TypeVar
 
@@ -51,8 +51,9 @@ from lstd_agent.trials.collect import (
     single_spaces,
     split_seed,
 )
-from lstd_agent.trials.counted import Portion, Recording
+from lstd_agent.trials.counted import Portion
 from lstd_agent.trials.policies import Policy, make_actor
+from lstd_agent.trials.recording import Recording
 from lstd_agent.trials.spaces import as_batch
 
 Task = TypeVar("Task")
@@ -80,7 +81,7 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 
 
 class WorkerError(EvaluationError, RuntimeError):
-    """Workers died more often than tasks are retried."""
+    """Workers died more often than they are replaced."""
 
 
 _Shard: TypeAlias = tuple[int, EnvSource | EnvSpec, Recording, Policy, Request]
@@ -123,27 +124,29 @@ def collect_shards(
     shards: Iterator[_Shard] = (
         (number, source, slim, policy, own) for number, own in enumerate(_requests(request))
     )
-    early: dict[int, Portion] = {}
-    following, unclaimed = 0, list[_Outcome]()
-    how: dict[str, Any] = {"workers": request.workers, "executor": request.executor}
-    results = run_tasks(_collect_shard, shards, unclaimed=unclaimed, **how)
-    try:
-        with progress_bar(request.n_steps, "step", request.progress, scale=True) as bar:
-            for number, finished, broken_by in results:
-                if finished is not None:
-                    bar.update(finished.n_trials * (request.t_max + 1))
-                    early[number] = finished
-                if broken_by is not None:
-                    raise broken_by
-                # Sums of rewards depend on the order of addition in their last digit.
-                while following in early:
-                    keep(early.pop(following))
-                    following += 1
-    finally:
-        results.close()
-        early.update({n: finished for n, finished, _ in unclaimed if finished is not None})
-        for number in sorted(early):
-            keep(early[number])
+    early: dict[int, Portion] = {}  # finished before an earlier shard
+    following = 0
+
+    def finish(outcome: _Outcome) -> None:
+        nonlocal following
+        number, finished, broken_by = outcome
+        if finished is not None:
+            bar.update(finished.n_trials * (request.t_max + 1))
+            early[number] = finished
+        if broken_by is not None:
+            raise broken_by
+        # Sums of rewards depend on the order of addition in their last digit.
+        while following in early:
+            keep(early.pop(following))
+            following += 1
+
+    how: Any = {"workers": request.workers, "executor": request.executor}
+    with progress_bar(request.n_steps, "step", request.progress, scale=True) as bar:
+        try:
+            run_tasks(_collect_shard, shards, finish, **how)
+        finally:
+            for number in sorted(early):
+                keep(early[number])
 
 
 def _requests(request: Request) -> Iterator[Request]:
@@ -263,55 +266,87 @@ def open_executor(dask_address: str | None) -> Iterator[Executor | None]:
 def run_tasks(
     function: Callable[[Task], Result],
     tasks: Iterable[Task],
+    keep: Callable[[Result], object],
     *,
     workers: int = 1,
     executor: Executor | None = None,
-    unclaimed: list[Result] | None = None,
-) -> Generator[Result, None, None]:
-    """Run the function on every task and yield results in the order they finish.
+) -> None:
+    """Run the function on every task, and hand each result to ``keep`` as it finishes.
 
     Tasks are drawn as workers become free; workers find the function by its name. One worker is
     this process; several are processes of their own, or those of an executor (such as
     ``Client.get_executor()`` of `dask.distributed`, or `mpi4py.futures`; give ``workers`` if it has
-    more than 32). If work ends early, ``unclaimed`` gets the results that were not yielded. A
-    `WorkerError` says that the worker of one task died more than three times, or that the given
-    executor broke.
+    more than 32). If work ends early, the results that have finished are kept. A `WorkerError` says
+    that workers died more than three times, or that the given executor broke.
     """
-    workers = check_integer("workers", workers, 1)
-    if workers == 1 and executor is None:
-        return (function(task) for task in tasks)
-    return _run(function, tasks, workers, executor, [] if unclaimed is None else unclaimed)
-
-
-def _run(
-    function: Callable[[Task], Result],
-    tasks: Iterable[Task],
-    workers: int,
-    executor: Executor | None,
-    unclaimed: list[Result],
-) -> Generator[Result, None, None]:
-    """Run tasks on an executor, or on a pool that is replaced when a dead worker breaks it."""
-    is_own = executor is None
-    n_submitted = 2 * workers if is_own else max(_MIN_SUBMITTED, 2 * workers)
-    attempts: Iterator[tuple[Task, int]] = ((task, 0) for task in tasks)
-    while True:
-        with _pool(workers) if executor is None else nullcontext(executor) as pool:
-            how = function, attempts, n_submitted, unclaimed, is_own
-            lost = yield from _run_until_broken(pool, *how)
-        if not lost:
-            return
-        if not is_own:  # dask replaces dead workers itself
+    workers, waiting = check_integer("workers", workers, 1), iter(tasks)
+    if executor is not None:  # dask replaces dead workers itself
+        if _run(executor, function, waiting, keep, max(_MIN_SUBMITTED, 2 * workers), False):
             raise WorkerError(
                 "a worker of the executor died, which broke it. Pass workers= instead of "
                 "executor=: then dead workers are replaced"
             )
-        if max(n_deaths for _, n_deaths in lost) > MAX_RETRIES:
-            raise WorkerError(
-                f"the worker of one task died {MAX_RETRIES + 1} times. It may need more memory "
-                "than there is: use fewer workers. A script must start its work under "
-                'if __name__ == "__main__", since every worker imports it'
-            )
-        attempts = chain(lost, attempts)
+        return
+    if workers == 1:
+        for task in waiting:
+            keep(function(task))
+        return
+    for _ in range(1 + MAX_RETRIES):
+        with _pool(workers) as pool:
+            lost = _run(pool, function, waiting, keep, 2 * workers, True)
+        if not lost:
+            return
+        waiting = chain(lost, waiting)
+    raise WorkerError(
+        f"workers died {MAX_RETRIES + 1} times. They may need more memory than there is: use fewer "
+        'workers. A script must start its work under if __name__ == "__main__", since every worker '
+        "imports it"
+    )
+
+
+def _run(
+    executor: Executor,
+    function: Callable[[Task], Result],
+    tasks: Iterator[Task],
+    keep: Callable[[Result], object],
+    n_submitted: int,
+    is_own: bool,
+) -> list[Task]:
+    """Run tasks until they are through, or the executor breaks; return those that were lost.
+
+    Work that ends early cancels tasks that have not begun, except in our own pool: a broken process
+    pool logs errors about cancelled tasks.
+    """
+    running: dict[Future[Result], Task] = {}
+    lost: list[Task] = []
+    try:
+        while True:
+            for task in islice(tasks, 0 if lost else n_submitted - len(running)):
+                try:
+                    with _blocked_signals() if is_own else nullcontext():  # it may start a worker
+                        running[executor.submit(function, task)] = task
+                except BrokenExecutor:
+                    lost.append(task)
+                    break
+            if not running:
+                return lost
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                task, error = running.pop(future), future.exception()
+                if error is None:
+                    keep(future.result())
+                elif isinstance(error, BrokenExecutor):
+                    lost.append(task)
+                else:
+                    raise error
+    except BaseException:
+        for future in running:
+            if not future.done():
+                if not is_own:
+                    future.cancel()
+            elif not future.cancelled() and future.exception() is None:
+                with suppress(BaseException):  # another error is raised
+                    keep(future.result())
+        raise
 
 
 @contextmanager
@@ -320,14 +355,13 @@ def _pool(workers: int) -> Iterator[Executor]:
     # A fresh interpreter for each worker: forking would copy threads' locks.
     context = multiprocessing.get_context("spawn")
     watched, alive = context.Pipe(duplex=False)
-    with ProcessPoolExecutor(workers, context, _end_with_parent, (watched,)) as pool:
+    with watched, ProcessPoolExecutor(workers, context, _end_with_parent, (watched,)) as pool:
         try:
             yield pool
         except BaseException:
             alive.close()  # their results are not needed
             raise
     alive.close()
-    watched.close()
 
 
 def _end_with_parent(watched: Connection) -> None:
@@ -338,7 +372,7 @@ def _end_with_parent(watched: Connection) -> None:
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(signal, "pthread_sigmask"):
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _INTERRUPTS)  # see _uninterrupted
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _INTERRUPTS)  # see _blocked_signals
 
     def watch() -> None:
         with suppress(EOFError, OSError):
@@ -349,71 +383,16 @@ def _end_with_parent(watched: Connection) -> None:
 
 
 @contextmanager
-def _uninterrupted(workers_too: bool) -> Iterator[None]:
-    """Delay Ctrl-C and SIGTERM inside; they interrupt only a main thread.
+def _blocked_signals() -> Iterator[None]:
+    """Block Ctrl-C and SIGTERM, so that a process that starts prints no traceback of its imports.
 
-    The pool loses a process that is interrupted at its start, and a worker that is interrupted
-    during imports prints a traceback. So a new worker inherits blocked signals, and
-    `_end_with_parent` unblocks them. Blocking is not enough here, because another thread may take a
-    signal.
+    It inherits the block, which `_end_with_parent` ends.
     """
-    came: list[int] = []
-    before: dict[signal.Signals, Any] = {}
-    if threading.current_thread() is threading.main_thread():
-        for each in _INTERRUPTS:
-            before[each] = signal.signal(each, lambda number, _: came.append(number))
-    blocks = workers_too and hasattr(signal, "pthread_sigmask")  # not on Windows
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTS) if blocks else ()
+    if not hasattr(signal, "pthread_sigmask"):  # on Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTS)
     try:
         yield
     finally:
-        if blocks:
-            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
-        for each, handler in before.items():
-            signal.signal(each, handler)
-        for number in came:
-            signal.raise_signal(number)
-
-
-def _run_until_broken(
-    executor: Executor,
-    function: Callable[[Task], Result],
-    attempts: Iterator[tuple[Task, int]],
-    n_submitted: int,
-    unclaimed: list[Result],
-    is_own: bool,
-) -> Generator[Result, None, list[tuple[Task, int]]]:
-    """Yield the results of tasks, each with its number of dead workers.
-
-    Returns the tasks that were lost because the executor broke; ``attempts`` still has later ones.
-    Work that ends early cancels tasks that have not begun, except in our own pool: a broken process
-    pool logs errors about cancelled tasks.
-    """
-    running: dict[Future[Result], tuple[Task, int]] = {}
-    lost: list[tuple[Task, int]] = []
-    try:
-        while True:
-            while len(running) < n_submitted and not lost and (attempt := next(attempts, None)):
-                try:
-                    with _uninterrupted(is_own):  # it may start a worker
-                        running[executor.submit(function, attempt[0])] = attempt
-                except BrokenExecutor:
-                    lost.append(attempt)
-            if not running:
-                return lost
-            for future in wait(running, return_when=FIRST_COMPLETED).done:
-                task, n_deaths = running.pop(future)
-                error = future.exception()
-                if error is None:
-                    yield future.result()
-                elif isinstance(error, BrokenExecutor):
-                    lost.append((task, n_deaths + 1))
-                else:
-                    raise error
-    finally:
-        for future in running:
-            if future.done():
-                if not future.cancelled() and future.exception() is None:
-                    unclaimed.append(future.result())
-            elif not is_own:
-                future.cancel()
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

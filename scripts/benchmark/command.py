@@ -19,8 +19,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from benchmark import evaluator, exact, processes, stepping
-from benchmark.timing import Row, Setting, Skipped
-from lstd_agent.commands.outputs import check_writable
+from benchmark.timing import HEAD, Row, Setting, Skipped
+from lstd_agent.commands.outputs import check_destinations
 from lstd_agent.commands.running import add_arguments, at_least, new_parser, run, subset
 from lstd_agent.packing import write_files
 from lstd_agent.progress import progress_bar
@@ -28,7 +28,6 @@ from lstd_agent.results import installed_version, provenance
 
 THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "NUMBA_NUM_THREADS")
 PACKAGES = ("numpy", "scipy", "gymnasium", "unichain-gym", "envpool", "quantecon", "distributed")
-
 
 GROUPS: dict[str, Callable[[Setting], Iterator[Row]]] = {
     "stepping": stepping.stepping,
@@ -85,7 +84,7 @@ def command_line(prog: str | None) -> argparse.ArgumentParser:
 
 def measure(args: argparse.Namespace, argv: Sequence[str]) -> int:
     """Measure the rows that are asked for."""
-    check_writable(args.json)
+    check_destinations(None, args.json)
     machine = describe_machine()
     print("\n".join(f"{name}: {value}" for name, value in machine.items()))
     setting = Setting(args.quick, args.repeats)
@@ -93,7 +92,7 @@ def measure(args: argparse.Namespace, argv: Sequence[str]) -> int:
     skipped: list[str] = []
     with progress_bar(len(args.only), "group", not args.quiet) as bar:
         for group in args.only:
-            bar.write(f"\n{group}\n{Row.header()}")
+            bar.write(f"\n{group}\n{HEAD}")
             try:
                 for row in GROUPS[group](setting):
                     bar.write(str(row))
@@ -117,11 +116,7 @@ def describe_machine() -> dict[str, str]:
     """Return the machine's properties that affect the figures."""
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text(encoding="utf-8").splitlines() if cpuinfo.is_file() else []
-    names = [line for line in lines if line.startswith("model name")]
-    return {
-        "processor": names[0].partition(": ")[2] if names else platform.processor(),
-        "cores": str(os.cpu_count()),
-        "system": platform.platform(),
-        "python": sys.version.split()[0],
-        "versions": ", ".join(f"{name} {installed_version(name)}" for name in PACKAGES),
-    }
+    names = [line.partition(": ")[2] for line in lines if line.startswith("model name")]
+    facts = {"processor": next(iter(names), platform.processor()), "cores": str(os.cpu_count())}
+    facts |= {"system": platform.platform(), "python": sys.version.split()[0]}
+    return facts | {name: installed_version(name) for name in PACKAGES}

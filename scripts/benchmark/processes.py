@@ -27,15 +27,9 @@ _SIZES = {
 def imports(setting: Setting) -> Iterator[Row]:
     """Compare the time to import each package with half a second."""
     for package in ("unichain_gym", "lstd_agent"):
-        # Of the processor, so that what else the machine does is not counted.
-        code = f"from {package} import *; import time; print(time.process_time())"
-
-        def measure(code: str = code) -> float:
-            command = [sys.executable, "-c", code]
-            return float(subprocess.run(command, check=True, capture_output=True).stdout)
-
-        measure()
-        times = [measure() for _ in range(setting.repeats)]
+        command = ["-c", f"from {package} import *"]
+        processor_seconds(command)
+        times = [processor_seconds(command) for _ in range(setting.repeats)]
         unit = "s of the processor, Python's start included; the yardstick is a limit of 0.5 s"
         yield against_limit(f"import {package}", times, 0.5, unit)
 

@@ -35,15 +35,8 @@ def stepping(setting: Setting) -> Iterator[Row]:
         # Its speed does not grow any more after 64 copies.
         n_copies, n_steps = min(n, 64), min(2_000, max(20, budget // n))
         lake = gym.make_vec("FrozenLake-v1", num_envs=n_copies, vectorization_mode="sync")
-        yield compare(
-            f"{n} environments, times faster than SyncVectorEnv",
-            stepper(UnichainVectorEnv(n, ENV), n_steps),
-            stepper(lake, 5_000 // n_copies),
-            setting,
-            samples=(float(n * n_steps), float(5_000 // n_copies * n_copies)),
-            faster=True,
-            target=">= 500" if n == VECTOR else "",
-        )
+        theirs = lake, 5_000 // n_copies
+        yield _faster(n, "SyncVectorEnv", n_steps, theirs, setting, ">= 500" * (n == VECTOR))
     n_steps = budget // VECTOR
     ours = stepper(UnichainVectorEnv(VECTOR, ENV), n_steps)
     samples = (float(VECTOR * n_steps),) * 2
@@ -56,16 +49,23 @@ def envpool(setting: Setting) -> Iterator[Row]:
     pool = need("envpool")
     for n in (64, 1_024, VECTOR):
         theirs = pool.make("NChain-v0", env_type="gymnasium", num_envs=n)
-        n_ours, n_theirs = max(20, 1_000_000 // n), max(2, 100_000 // n)
-        yield compare(
-            f"{n} environments, times faster than envpool NChain-v0",
-            stepper(UnichainVectorEnv(n, ENV), n_ours),
-            stepper(theirs, n_theirs, np.int32),
-            setting,
-            samples=(float(n * n_ours), float(n * n_theirs)),
-            faster=True,
-            target=">= 50" if n == VECTOR else "",
-        )
+        steps = max(20, 1_000_000 // n), (theirs, max(2, 100_000 // n), np.int32)
+        yield _faster(n, "envpool NChain-v0", *steps, setting, ">= 50" * (n == VECTOR))
+
+
+def _faster(
+    n: int, name: str, n_steps: int, theirs: tuple[Any, ...], setting: Setting, target: str
+) -> Row:
+    """Compare so many copies with another vector environment and its number of steps."""
+    return compare(
+        f"{n} environments, times faster than {name}",
+        stepper(UnichainVectorEnv(n, ENV), n_steps),
+        stepper(*theirs),
+        setting,
+        samples=(float(n * n_steps), float(theirs[0].num_envs * theirs[1])),
+        faster=True,
+        target=target,
+    )
 
 
 def quantecon(setting: Setting) -> Iterator[Row]:

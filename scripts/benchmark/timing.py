@@ -13,6 +13,9 @@ from typing import Any
 Work = Callable[[], object]
 
 
+HEAD = f"{'':58} {'ratio':>9} {'lowest':>9} {'highest':>9} {'ours':>10} {'yardstick':>10}  unit"
+
+
 class Skipped(Exception):  # noqa: N818  (not an error)
     """A competitor is not installed."""
 
@@ -46,12 +49,6 @@ class Row:
         relation, bound = self.target.split()
         return self.ratio >= float(bound) if relation == ">=" else self.ratio <= float(bound)
 
-    @staticmethod
-    def header() -> str:
-        """Return the table's head."""
-        columns = f"{'ratio':>9} {'lowest':>9} {'highest':>9} {'ours':>10} {'yardstick':>10}"
-        return f"{'':58} {columns}  unit"
-
     def __str__(self) -> str:
         numbers = " ".join(f"{x:9.4g}" for x in (self.ratio, self.low, self.high))
         sizes = " ".join(f"{x:10.4g}" for x in (self.ours, self.yardstick))
@@ -60,11 +57,7 @@ class Row:
 
 
 def seconds(work: Work, clock: Callable[[], float] = time.perf_counter) -> float:
-    """Return how long the work takes.
-
-    If no yardstick is measured at the same moment, take `time.process_time`, which does not count
-    other processes.
-    """
+    """Return how long the work takes; `time.process_time` does not count other processes."""
     start = clock()
     work()
     return clock() - start
@@ -107,10 +100,7 @@ def against_limit(
 def growth(
     name: str, make_work: Callable[[int], Work], sizes: Sequence[int], setting: Setting, target: str
 ) -> Row:
-    """Fit time = c · size^exponent by least squares of the logarithms.
-
-    The extremes are the exponents between neighboring sizes.
-    """
+    """Fit time = c · size^exponent; the extremes are of neighboring sizes."""
     works = [make_work(size) for size in sizes]
     times = [
         statistics.median(seconds(work, time.process_time) for _ in range(setting.repeats))

@@ -2,12 +2,9 @@
 
 A claim is a sentence of the paper's results (sections 7.1, 7.2), read as a criterion on means over
 seeds. The criterion gives a verdict on each *item* (such as a row of the tables). The claim holds
-if every item agrees, or most items where the sentence says so. It is judged again on 1,000
-bootstrap resamples of the seeds, and is *confirmed* if it holds in at least 95 % of them, *not
-confirmed* if in at most 5 %, otherwise *undecided with these seeds*. The same criterion is applied
-to the paper's own tables, where there are any.
-
-Where at most two anchors are allowed, pax·· and p02·· are the same scheme: such twins count once.
+if every item agrees, or most items where the sentence says so, and is judged on bootstrap resamples
+of the seeds, and on the paper's own tables. Where at most two anchors are allowed, pax·· and p02··
+are the same scheme: such twins count once.
 """
 
 from __future__ import annotations
@@ -20,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.stats import rankdata
 
 from lstd_agent.arrays import BoolArray, FloatArray
 from lstd_agent.errors import InvalidInputError
@@ -43,8 +41,7 @@ _ALL = ("buw", "p01", "p02am", *TWO, *MOST, "pinf")
 _TIE = 1e-9
 
 # "On par", "do not correlate", "roughly follow" and "100-fold" of the text, as numbers.
-_ON_PAR, _UNCORRELATED, _FOLLOWS = 2.0, 0.5, 0.5
-_HUNDREDFOLD = (10**1.5, 10**2.5)
+_ON_PAR, _UNCORRELATED, _FOLLOWS, _HUNDREDFOLD = 2.0, 0.5, 0.5, (10**1.5, 10**2.5)
 
 Means = Mapping[Any, FloatArray]
 """Means over seeds, shape (..., n). Of tables by (metric, scheme), n rows; of the figure by
@@ -71,11 +68,6 @@ class Claim:
     items: dict[str, bool]
     in_paper: list[bool] | None
 
-    @property
-    def disagreeing(self) -> list[str]:
-        """The items that do not agree."""
-        return [name for name, agrees in self.items.items() if not agrees]
-
 
 def judge(
     rows: Sequence[Row],
@@ -84,10 +76,7 @@ def judge(
     arrange: Callable[[pd.MultiIndex, FloatArray], Means],
     paper: Means | None = None,
 ) -> list[Claim]:
-    """Judge claims on the means over seeds of rows, and on bootstrap resamples of the seeds.
-
-    All cells must have the same seeds, which are resampled together.
-    """
+    """Judge claims on means over seeds, and on resamples of the seeds, the same in all cells."""
     frame = pd.DataFrame(rows).melt([*key, "seed"], list(METRICS), var_name="metric")
     table = frame.pivot_table("value", ["metric", *key], "seed")
     if table.isna().any(axis=None):
@@ -153,21 +142,9 @@ def _curves(index: pd.MultiIndex, values: FloatArray) -> Means:
 
 
 def rank_correlation(x: FloatArray, y: FloatArray, counted: BoolArray | bool = True) -> FloatArray:
-    """Return Spearman's rank correlation along the last axis; ties share their mean rank.
-
-    ``counted`` says which of the values to count. The correlation is 0 if all counted values of
-    either are tied.
-    """
-    counted = np.broadcast_to(counted, x.shape)
-    among = counted[..., None, :]
-    centered = []
-    for values in (x, y):
-        below = ((values[..., None] > values[..., None, :]) & among).sum(axis=-1)
-        ties = ((values[..., None] == values[..., None, :]) & among).sum(axis=-1)
-        rank = np.where(counted, below + (ties - 1) / 2, 0.0)
-        mean = rank.sum(axis=-1, keepdims=True) / np.sum(counted, axis=-1, keepdims=True)
-        centered.append(np.where(counted, rank - mean, 0.0))
-    a, b = centered
+    """Return Spearman's rank correlation of counted values along the last axis; 0 if all tie."""
+    ranks = (rankdata(np.where(counted, v, np.nan), axis=-1, nan_policy="omit") for v in (x, y))
+    a, b = (np.nan_to_num(r - np.nanmean(r, axis=-1, keepdims=True)) for r in ranks)
     scale = np.sqrt((a * a).sum(axis=-1) * (b * b).sum(axis=-1))
     return np.asarray((a * b).sum(axis=-1) / np.where(scale == 0.0, 1.0, scale))
 
@@ -409,6 +386,8 @@ def claims_table(claims: Iterable[Claim]) -> str:
 
 def markdown_claims(claims: Sequence[Claim]) -> str:
     """Write claims as a table, and the items that disagree with each."""
-    told = [(c.label, "; ".join(c.disagreeing)) for c in claims if c.disagreeing]
-    lines = [f"- {label} disagreeing: {items}." for label, items in told]
+    lines = []
+    for c in claims:
+        if disagreeing := [name for name, agrees in c.items.items() if not agrees]:
+            lines.append(f"- {c.label} disagreeing: {'; '.join(disagreeing)}.")
     return "\n".join([claims_table(claims), "", *lines]) + "\n"

@@ -1,8 +1,8 @@
 r"""How many trials it takes to feed how many neighbourhoods.
 
-Errors of linked systems, of one neighbourhood up to one for each timestep, by backup, from 10² to
-10⁶ trials. An error is the total rems over that of the best constant, so that 1 needs no trials.
-The projection limit of the same neighbourhoods is the error with infinitely many trials.
+Errors of linked systems, of one neighbourhood up to one for each timestep, by backup. An error is
+the total rems over that of the best constant, so that 1 needs no trials. The projection limit of
+the same neighbourhoods is the error with infinitely many trials.
 
 The rule of thumb is :math:`K \le n / (c\, d)`, never one for each timestep: each neighbourhood has
 d weights, and each weight needs c trials. c is the candidate with the least loss in the
@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -71,8 +70,7 @@ def complexity_rows(task: Task) -> list[Row]:
         limits: dict[str, float] = {}
         for wanted, backup in COMBINATIONS:
             options = {"backup": BACKUPS[backup], "rcond": task.settings.rcond}
-            agent = sampled.fit(n_anchors=None, anchors=anchors[wanted], **options)
-            found = sampled.values(agent)
+            found = sampled.values(n_anchors=None, anchors=anchors[wanted], **options)
             if wanted not in limits:  # it does not depend on the backup
                 limits[wanted] = sampled.errors.limit(found)
             row = {"env": task.env, "rho": sampled.regime.rho, "seed": task.seed}
@@ -116,10 +114,7 @@ Chooser = Callable[[int, int, Sequence[str]], str]
 
 @dataclass(frozen=True, eq=False)
 class Curves:
-    """Medians over seeds: a row for each case (environment, ρ, number of trials and backup).
-
-    Errors and limits have a column for each wanted number.
-    """
+    """Medians over seeds by case (rows) and, of errors and limits, by wanted number (columns)."""
 
     error: pd.DataFrame
     limit: pd.DataFrame
@@ -160,46 +155,20 @@ class Curves:
         return min(_CANDIDATES, key=lambda c: self.losses(backup, FINDING, by_rule(c))[0])
 
     def multiples(self, backup: str) -> pd.DataFrame:
-        """Return medians over environments and ρ, by wanted number (rows) and trials (columns).
-
-        Of errors over the limit of the finest system that any backup was tried with.
-        """
+        """Return medians of errors over the finest system's limit, by wanted number and trials."""
         lowest = self.limit[STEPWISE].xs("one step", level="backup")
         found = self.by(backup).div(lowest, axis=0).groupby(level="n_trials").median()
         return found.T.reindex([wanted for wanted in WANTED if wanted in found])
 
-    def slope(self, backup: str, wanted: str) -> float:
-        """Return the slope, in log-log, of the excess of an error over that of the most trials.
-
-        Of medians over environments and ρ, by least squares; -0.5 if all of it is noise. NaN with
-        fewer than three numbers of trials.
-        """
-        errors = self.by(backup)[wanted].unstack("n_trials")
-        most = max(errors)
-        above = errors.drop(columns=most).sub(errors[most], axis=0).abs().median()
-        above = above[above > 0.0]
-        if len(above) < 2:
-            return np.nan
-        return float(np.polyfit(np.log10(above.index), np.log10(above), 1)[0])
-
-    def crossover(self, backup: str, fewer: str, more: str) -> str:
-        """Return the number of trials from which ``more`` has the smaller error in most rows."""
-        errors = self.by(backup)
-        share = (errors[more] < errors[fewer]).groupby(level="n_trials").mean()
-        lost = share.index[share <= 0.5]
-        later = [n for n in share.index if not len(lost) or n > max(lost)]
-        return f"{later[0]:,}" if later else "never"
-
-
-def ruled(n_trials: int, n_features: int, c: float, choices: Sequence[str]) -> str:
-    """Return the largest number of neighbourhoods that the rule allows, at least one."""
-    allowed = n_trials / (c * n_features)
-    return [w for w in choices if w == "1" or (w != STEPWISE and int(w) <= allowed)][-1]
-
 
 def by_rule(c: float) -> Chooser:
-    """Return the choice by the rule."""
-    return lambda n_trials, n_features, choices: ruled(n_trials, n_features, c, choices)
+    """Return the choice of the largest number that the rule allows, at least one."""
+
+    def choose(n_trials: int, n_features: int, choices: Sequence[str]) -> str:
+        allowed = n_trials / (c * n_features)
+        return [w for w in choices if w == "1" or (w != STEPWISE and int(w) <= allowed)][-1]
+
+    return choose
 
 
 def _always(wanted: str) -> Chooser:
@@ -225,23 +194,9 @@ def rule_table(curves: Curves) -> str:
 
 
 def markdown_complexity(rows: Sequence[Row]) -> str:
-    """Write the rule and its losses, slopes, crossovers, and errors by number of trials."""
+    """Write the rule with its losses, and errors by number of trials."""
     curves = Curves.of(rows)
-    rates = []
-    for wanted, following in zip_longest(WANTED, WANTED[1:]):
-        cells = [wanted]
-        for b in _RULED:
-            slope = curves.slope(b, wanted)
-            cells.append("" if np.isnan(slope) else f"{slope:.2f}")
-            cells.append(curves.crossover(b, wanted, following) if following else "")
-        rates.append(cells)
-    heads = [head for b in _RULED for head in (f"{b}: slope", "next is better from")]
-    parts = [
-        rule_table(curves),
-        "Slope of the error against trials (log-log), and from how many trials on the next larger "
-        "number of neighborhoods is the better one in more than half of the rows:",
-        markdown(["neighborhoods", *heads], rates),
-    ]
+    parts = [rule_table(curves)]
     for backup in BACKUPS:
         middle = curves.multiples(backup)
         cells = [[w, *(f"{x:.3g}" for x in row)] for w, row in middle.iterrows()]

@@ -3,13 +3,10 @@ r"""Learners of control with the same number of samples: gain, start and transie
 Each method gets so many transitions, in trials from the starts. Its greedy policy is compared with
 the exact optimum of the model: in the gain; if that is optimal, in the mean bias of the start, as a
 share of the span of the optimal bias; and in the share of transient states with a bias-optimal
-action. The shortfall of the start is defined only with the optimal gain: otherwise a policy loses
-at every step.
+action. Learners start over with each trial, but for one that learns in one run: it sees transient
+states once and learns nothing there.
 
-Learners start over with each trial, as the evaluator's trials do. One method learns in one run, as
-is usual in tasks that never end. It sees transient states once and learns nothing there.
-
-The others are one-step, tabular and off-policy. After each transition (s, a, r, s') of a behaviour
+Learners are one-step, tabular and off-policy. After each transition (s, a, r, s') of a behaviour
 that explores, with step size α of the pair,
 
 .. math:: \delta = r - \bar r + \gamma \max_{a'} Q(s', a') - Q(s, a), \quad
@@ -26,9 +23,6 @@ The methods differ in the subtracted rate:
   (Abounadi, Bertsekas & Borkar 2001, "Learning algorithms for Markov decision processes with
   average cost");
 - ``"discounted"``: :math:`\bar r = 0`, :math:`\gamma < 1` (Watkins & Dayan 1992, "Q-learning").
-
-All but the last use the average reward, which does not depend on actions in transient states. Their
-learning in transient states depends on the number of starts there.
 """
 
 from __future__ import annotations
@@ -50,11 +44,7 @@ from unichain_gym import TabularMDP, TabularVectorEnv, make_mdp
 CONTROL_ENVIRONMENTS = ("h36", "h36c", "c10", "c35c", "c100", "h100", "r6", "r20b", "m16", "q44")
 
 EQUAL = 1e-4
-"""A gain within this share of the optimal gain counts as optimal.
-
-100,000 transitions do not separate gains this close. Actions in states that are hardly ever visited
-cost even less; where they matter, the start's value shows it.
-"""
+"""A gain within this share of the optimal gain counts as optimal: samples do not separate them."""
 
 _ROUNDING = 1e-9  # where the optimal gain is 0
 
@@ -96,10 +86,8 @@ def learn(
     """Return action values (len(checkpoints), n, S, A), one learner in each of n copies.
 
     Values are recorded after ``checkpoints`` transitions, ascending. Every t_max + 1 transitions a
-    learner starts a new trial; otherwise it would see transient states once. The n-th update of a
-    pair has step size n^-exponent. With probability epsilon the behaviour takes an action at
-    random. ``rate_step`` is η or β, and ``discount`` is γ of ``"discounted"``. Observations and
-    actions are numbers from 0, and trials do not end.
+    learner starts a new trial. The n-th update of a pair has step size n^-exponent. With
+    probability epsilon the behaviour takes an action at random. ``rate_step`` is η or β.
     """
     spaces: Any = env.single_observation_space, env.single_action_space
     S, A = (int(space.n) for space in spaces)
@@ -137,8 +125,6 @@ def learn(
     return np.stack(found)
 
 
-# Methods
-
 Learned = Iterator[tuple[int, int, IntArray]]
 """Seed, number of transitions, and policy."""
 
@@ -156,11 +142,7 @@ def _q_learning(
 
 
 def _policy_iteration(mdp: TabularMDP, task: Task, t_max: int) -> Learned:
-    """Give each checkpoint a search of its own: five iterations with a fifth of the transitions.
-
-    All transitions are used, even if an iteration changes nothing. Any positive advantage changes
-    the action, since no more transitions follow.
-    """
+    """Give each checkpoint a search of its own: five iterations with a fifth of the transitions."""
     for n in task.settings.checkpoints:
         n_trials = n // (_ITERATIONS * (t_max + 1))
         if n_trials < 2:
@@ -175,10 +157,7 @@ def _policy_iteration(mdp: TabularMDP, task: Task, t_max: int) -> Learned:
 
 @dataclass(frozen=True)
 class Method:
-    """How policies are learned, in trials of t_max + 1 timesteps, and for how many seeds at once.
-
-    The number of seeds is fixed, so that the result of a seed does not depend on the others.
-    """
+    """How policies are learned, and for how many seeds at once: always as many."""
 
     learn: Callable[[TabularMDP, Task, int], Learned]
     n_at_once: int

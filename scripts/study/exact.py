@@ -36,7 +36,7 @@ from lstd_agent.system.distances import (
     optimal_transport,
     total_variation,
 )
-from lstd_agent.system.linked import Solved, solve_alone
+from lstd_agent.system.linked import Solved, solve_window
 from lstd_agent.system.neighborhoods import AnchorSearch, neighborhoods_with_references
 from study.store import Among, Key, Study, Task
 from unichain_gym import MarkovChain
@@ -50,10 +50,7 @@ EXACT_RCOND = 1e-13
 
 
 class ExactSchemes:
-    """Fits the schemes to one chain, for any features, and computes nothing twice.
-
-    The chain is followed for ten times its mixing time.
-    """
+    """Fits the schemes to one chain, followed for ten times its mixing time."""
 
     def __init__(self, chain: MarkovChain) -> None:
         self.chain = chain
@@ -62,9 +59,9 @@ class ExactSchemes:
         self._settled = settled_time(chain, self.distributions)
         self._searches: dict[str, AnchorSearch] = {}
 
-    def fit(self, scheme: str, features: FloatArray, n_anchors_max: int, **how: Any) -> Any:
+    def fit(self, scheme: str, features: FloatArray, *how: Any, **options: Any) -> PiecewiseValues:
         """Return the values of one scheme (one of `SCHEMES`); see `system`."""
-        return values_of(self.system(scheme, features, n_anchors_max, **how), features)
+        return values_of(self.system(scheme, features, *how, **options), features)
 
     def system(
         self,
@@ -76,11 +73,9 @@ class ExactSchemes:
         rcond: float = EXACT_RCOND,
     ) -> System:
         """Return the system of one scheme."""
-        distributions = self.distributions
+        chain, distributions = self.chain, self.distributions
         if scheme == "buw":
-            distributions = np.full((1, self.chain.n_states), 1.0 / self.chain.n_states)
-            tail = "window"
-        chain = self.chain
+            distributions, tail = np.full((1, chain.n_states), 1.0 / chain.n_states), "window"
         source = ChainRows(
             distributions,
             chain.transition_matrix,
@@ -102,7 +97,7 @@ class ExactSchemes:
         for start, stop in map(tuple, keys):
             if (start, stop) not in solved:
                 factor = factor_of(source.merged(start, stop), source.p, False)
-                found = solve_alone(source, factor, chain.gain)
+                found = solve_window(source, factor.above(chain.gain), [0], True)
                 columns = np.vstack((found.weights, np.zeros((1, 1))))
                 solved[start, stop] = Solved(columns, found.rank, found.condition, 0)
         ties = references, source.occupancy(windows)
@@ -119,21 +114,20 @@ class ExactSchemes:
         if scheme == "pinf":
             return np.arange(self.t_max + 1)
         n_anchors = 2 if scheme.startswith("p02") else n_anchors_max
-        return self._search(scheme[-2:], features).doubling(n_anchors)
+        return self._search(scheme[-2:], features).find(n_anchors, "doubling")
 
     def _search(self, metric: str, features: FloatArray) -> AnchorSearch:
-        if metric in self._searches:
+        if metric in self._searches and metric != "md":  # which depends on the features
             return self._searches[metric]
+        p = self.distributions
         if metric == "md":
-            squared = mean_discrepancy(self.distributions, Kernel()(features, features))
+            squared = mean_discrepancy(p, Kernel()(features, features))
         elif metric == "tv":
-            n_at = np.ones(len(self.distributions))
-            squared = total_variation(sparse.csr_array(self.distributions), n_at)
+            squared = total_variation(sparse.csr_array(p), np.ones(len(p)))
         else:
-            squared = optimal_transport(self.distributions, self.chain.bisimulation_distance())
+            squared = optimal_transport(p, self.chain.bisimulation_distance())
         search = AnchorSearch(until_settled(squared, self._settled), self.t_max)
-        if metric != "md":  # the others do not depend on the features
-            self._searches[metric] = search
+        self._searches[metric] = search
         return search
 
 
@@ -144,10 +138,7 @@ def values_of(system: System, features: FloatArray) -> PiecewiseValues:
 
 
 def until_settled(squared_distance: SquaredDistance, settled: int) -> SquaredDistance:
-    """Return the same distances, computed up to the settled timestep only.
-
-    The distributions are equal from there on, and so are their distances to any other.
-    """
+    """Return the same distances, computed only up to where all distributions are equal."""
 
     def squared(anchor: int, start: int, stop: int) -> FloatArray:
         anchor, last = min(anchor, settled), min(stop, settled + 1)

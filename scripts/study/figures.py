@@ -8,17 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from lstd_agent.figure_style import (
-    COLORS,
-    DASHES,
-    DIVERGING,
-    MARKERS,
-    WIDTH,
-    label_ends,
-    log_scale,
-    new_figure,
-    styled,
-)
+from lstd_agent.figure_style import COLORS, DASHES, MARKERS, WIDTH, new_figure, styled
 from lstd_agent.problems import ENVIRONMENTS, RHOS
 from lstd_agent.results import Row
 from study import tables
@@ -46,7 +36,7 @@ def ratio_heat_map(ratios: pd.DataFrame) -> Figure:
         for metric in METRICS
     ]
     for axes, metric, grid in zip(halves, METRICS, grids, strict=True):
-        image = axes.imshow(grid, cmap=DIVERGING, vmin=-2, vmax=2, aspect="auto")
+        image = axes.imshow(grid, cmap="RdBu_r", vmin=-2, vmax=2, aspect="auto")
         axes.set_xticks(range(len(SCHEMES)), SCHEMES, rotation=90)
         axes.set_yticks(range(len(lines)), [f"{env}  ρ = {rho}" for env, rho in lines])
         axes.tick_params(labelsize=10, length=0)
@@ -67,17 +57,13 @@ def ratio_heat_map(ratios: pd.DataFrame) -> Figure:
 
 @styled
 def sampling_curves(rows: Sequence[Row]) -> Figure:
-    """Draw ε_PB (above) and ε_MS (below) against trials, a column for each panel of the paper.
-
-    Lines are means over seeds; bands hold the middle half of the seeds.
-    """
+    """Draw ε_PB (above) and ε_MS (below) against trials, a column for each panel of the paper."""
     frame = pd.DataFrame(rows)
     figure = new_figure(1.25 * WIDTH, 8.0)
     grid: Any = figure.subplots(2, len(PANELS), sharex="col")
     for column, panel in zip(grid.T, PANELS, strict=True):
         own = frame[(frame["env"] == panel.env) & (frame["n_features"] == panel.n_features)]
         for axes, metric in zip(column, METRICS, strict=True):
-            ends = {}
             for k, scheme in enumerate(SAMPLED_SCHEMES):
                 values = own[own["scheme"] == scheme].groupby("n_trials")[metric]
                 if not len(values):
@@ -87,16 +73,15 @@ def sampling_curves(rows: Sequence[Row]) -> Figure:
                 axes.fill_between(thousands, low, high, color=color, alpha=0.13, linewidth=0)
                 for edge in (low, high):
                     axes.plot(thousands, edge, DASHES[k], color=color, linewidth=0.9)
-                axes.plot(thousands, mean, DASHES[k], color=color, linewidth=2.4)
-                ends[scheme] = float(mean.iloc[-1])
-            log_scale(axes)
-            label_ends(axes, thousands[-1], [*ends.values()], [*ends], COLORS[: len(ends)])
+                axes.plot(thousands, mean, DASHES[k], color=color, linewidth=2.4, label=scheme)
+            axes.set_yscale("log")
         column[0].set_title(
             f"{panel.env}, {panel.n_features} feature{'s' * (panel.n_features > 1)}"
         )
         column[1].set_xlabel("thousands of trials")
     for axes, metric in zip(grid[:, 0], METRICS, strict=True):
         axes.set_ylabel(f"total {metric[-4:]} (in units of reward)")
+    grid[0, 0].legend()
     figure.suptitle("Means over seeds; bands, edged by thin lines, hold the middle half")
     return figure
 
@@ -120,7 +105,7 @@ def reference_multiples(rows: Sequence[Row]) -> Figure:
                     y.append(medians.loc[(scheme, env, rho), name])
             axes.plot(x, y, MARKERS[k], markersize=5, color=COLORS[k], alpha=0.85, label=name)
         axes.axhline(1.0, color="black", linewidth=0.8)
-        log_scale(axes)
+        axes.set_yscale("log")
         axes.set_xticks(range(len(environments)), environments)
         axes.set_xlim(-0.5, len(environments) - 0.5)
         axes.grid(visible=False, axis="x")
@@ -168,16 +153,10 @@ def sample_complexity(rows: Sequence[Row]) -> Figure:
     for (backup, middle), axes in zip(by_backup.items(), panels, strict=True):
         for wanted, errors in middle.iterrows():
             k = WANTED.index(wanted)
-            axes.plot(errors.index, errors, color=COLORS[k], linestyle=DASHES[k])
-        axes.set_xscale("log")
-        axes.set_xlabel("trials")
-        axes.set_title(f"backup: {backup}")
-    log_scale(panels[0])
+            axes.plot(errors.index, errors, color=COLORS[k], linestyle=DASHES[k], label=wanted)
+        axes.set(xscale="log", yscale="log", xlabel="trials", title=f"backup: {backup}")
     panels[0].set_ylabel("total rems / limit of one\nneighborhood a timestep")
-    for middle, axes in zip(by_backup.values(), panels, strict=True):
-        last, names = max(middle), [*middle.index]
-        colors = [COLORS[WANTED.index(wanted)] for wanted in names]
-        label_ends(axes, last, middle[last].tolist(), names, colors, line_height=0.045)
+    panels[0].legend(ncols=2)
     figure.suptitle("By the number of neighborhoods; medians over environments and ρ")
     return figure
 

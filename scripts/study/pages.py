@@ -7,14 +7,14 @@ them is typed by hand. The paper's own numbers are in ``tests/reference/paper_ta
 from __future__ import annotations
 
 import argparse
-import math
+import inspect
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from lstd_agent.commands.outputs import check_writable, rows_kept
+from lstd_agent.commands.outputs import check_destinations, rows_kept
 from lstd_agent.commands.running import add_arguments, new_parser, run
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.figure_style import new_figure, picture
@@ -154,8 +154,7 @@ def section(rows: Mapping[str, Sequence[Row]]) -> str:
 
 def glossary() -> str:
     """Return what the names mean, as a table."""
-    lines = [f"| {name} | {meaning} |" for name, meaning in GLOSSARY.items()]
-    return "\n".join(["| | |", "|---|---|", *lines])
+    return markdown(["", ""], [*GLOSSARY.items()], left=(0, 1))
 
 
 def _agreement(ratios: pd.DataFrame, n_seeds: int) -> str:
@@ -207,37 +206,31 @@ def paired_tables(ours: pd.DataFrame, paper: pd.DataFrame) -> str:
 
 def _cell(ours: float, paper: float) -> str:
     """Write our value, in bold if it is far from the paper's."""
-    if np.isnan(ours):
-        return ""
-    text = two_digits(ours)
-    if np.isnan(paper) or (ours > 0.0 and abs(math.log(ours / paper)) <= math.log(FAR)):
-        return text
-    return f"**{text}**"
+    text = "" if np.isnan(ours) else two_digits(ours)
+    is_far = bool(text) and not (np.isnan(paper) or paper / FAR <= ours <= FAR * paper)
+    return f"**{text}**" if is_far else text
 
 
 def main(root: Path, argv: Sequence[str] | None = None) -> int:
     """Run the studies, draw the pictures and write the pages; return the exit status."""
-    parser = new_parser(None, UPDATE)
+    parser = new_parser(None, inspect.getdoc(update))
     add_arguments(parser, "--seeds", "--workers", "--quiet", "--out", out=root / "results")
     args = parser.parse_args(argv)
     return run(lambda: update(root, args))
 
 
-UPDATE = """Regenerate docs/results.md, docs/side_by_side.md and the pictures in docs/.
-
-Runs all studies with their defaults (the last, of sample complexity, with a quarter of the seeds;
-their rows are kept under results/, so that a second run is quick). The tables of docs/results.md
-are written between two markers. All files are written, or none if anything goes wrong."""
-
-
 def update(root: Path, args: argparse.Namespace) -> int:
-    """Compute what is missing, and write the pages and the pictures."""
+    """Regenerate docs/results.md, docs/side_by_side.md and the pictures in docs/.
+
+    Runs all studies with their defaults (the last, of sample complexity, with a quarter of the
+    seeds). Rows are kept under results/, so that a second run is quick. All files are written, or
+    none if anything goes wrong.
+    """
     docs = root / "docs"
     page = docs / "results.md"
     new_figure(1.0, 1.0)  # without matplotlib, refuse before hours of work
     replace_section(page.read_text(encoding="utf-8"), "")
-    for path in (page, docs / "side_by_side.md", docs / "h36c.png"):
-        check_writable(path)
+    check_destinations(None, page, docs / "side_by_side.md", docs / "h36c.png")
     rows = {}
     for name, command in STUDIES.items():
         study = command.study

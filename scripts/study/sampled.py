@@ -5,10 +5,8 @@ many as features allow (``paxmd``); all get the exact gain. Errors are total rem
 of the projection limit (`lstd_agent.problems`).
 
 - *References*: the effect of linked calibration, its backups and the occupancy rule.
-- *Estimators*: our systems and established estimators. Those with one approximator have one error,
-  compared with both limits of the linked system's neighbourhoods. Their values are relative to the
-  state that is visited most. TD gets the best of several numbers of updates, which is unknown in
-  practice.
+- *Estimators*: our systems and established estimators. TD gets the best of several numbers of
+  updates, which is unknown in practice.
 """
 
 from __future__ import annotations
@@ -65,10 +63,7 @@ class SampledRegime:
     errors: StepwiseErrors
 
     def fit(self, **options: Any) -> SeminormLSTDAgent:
-        """Return an agent with these options, fitted to the samples.
-
-        It gets the samples batch by batch if it chooses the backup by them.
-        """
+        """Return a fitted agent; it gets the samples batch by batch if it chooses by them."""
         agent = SeminormLSTDAgent(self.features, gain=self.errors.chain.gain, **options)
         for batch in self.batches if options.get("backup") == "auto" else [self.counts]:
             agent.add(batch)
@@ -76,22 +71,20 @@ class SampledRegime:
             warnings.simplefilter("ignore", FitWarning)  # errors tell more
             return agent.fit()
 
+    def values(self, **options: Any) -> PiecewiseValues:
+        """Return the values of an agent with these options."""
+        return PiecewiseValues.of(self.fit(**options), len(self.features))
+
     def anchors(self, n_anchors: int) -> list[int]:
         """Return the anchors that the samples give."""
-        if n_anchors == 1:
-            return [0]
-        agent = self.fit(n_anchors=n_anchors, backup="one_step", **_SEARCH)
-        return [each.anchor for each in agent.neighborhoods_]
+        options: dict[str, Any] = {"n_anchors": n_anchors, "backup": "one_step", **_SEARCH}
+        return [0] if n_anchors == 1 else self.values(**options).anchors.tolist()
 
     @property
     def anchors_by_scheme(self) -> dict[str, list[int]]:
         """The anchors of each of `SCHEMES`."""
         numbers = (2, self.regime.n_anchors_max)
         return {s: self.anchors(n) for s, n in zip(SCHEMES, numbers, strict=True)}
-
-    def values(self, agent: SeminormLSTDAgent) -> PiecewiseValues:
-        """Return the values of an agent."""
-        return PiecewiseValues.of(agent, len(self.features))
 
     def total_rems(self, found: PiecewiseValues) -> float:
         """Return the total rems of values."""
@@ -161,14 +154,13 @@ def reference_rows(task: Task) -> list[Row]:
     for sampled in sampled_regimes(chain, [counts], distributions, task.seed):
         for scheme, anchors in sampled.anchors_by_scheme.items():
             for calibration, rule, backup in COMBINATIONS:
-                agent = sampled.fit(
+                found = sampled.values(
                     anchors=anchors,
                     calibration=calibration,
                     reference="occupancy" if rule == "none" else rule,
                     backup=backup,
                     rcond=rcond,
                 )
-                found = sampled.values(agent)
                 row = {"env": task.env, "rho": sampled.regime.rho, "seed": task.seed}
                 row |= {"scheme": scheme, "calibration": calibration, "reference": rule}
                 row |= {"backup": backup, "n_anchors": len(found.anchors)}
@@ -224,12 +216,10 @@ ESTIMATORS = (*OURS, *BASELINES)
 
 
 @dataclass(frozen=True)
-class EstimatorSettings:
-    """What every row depends on."""
+class EstimatorSettings(ReferenceSettings):
+    """Likewise; the agent chooses by held-out batches."""
 
-    n_trials: int = 10_000
-    n_batches: int = 20  # for choices that the agent makes by held-out batches
-    rcond: float = 1e-10
+    n_batches: int = 20
 
 
 def draw_batches(
@@ -254,7 +244,7 @@ def estimator_rows(task: Task) -> list[Row]:
         alone = baseline_errors(sampled)
         for scheme, anchors in sampled.anchors_by_scheme.items():
             ours = {
-                name: sampled.values(sampled.fit(anchors=anchors, rcond=settings.rcond, **options))
+                name: sampled.values(anchors=anchors, rcond=settings.rcond, **options)
                 for name, options in OURS.items()
             }
             limit = sampled.errors.limit(ours[DEFAULTS])

@@ -12,7 +12,7 @@ import gymnasium as gym
 import numpy as np
 
 from lstd_agent import MMD, OneHot, SeminormLSTDAgent
-from lstd_agent.errors import FitWarning, check_choice
+from lstd_agent.errors import FitWarning, InvalidInputError, check_choice
 from lstd_agent.problems import (
     PiecewiseValues,
     StepwiseErrors,
@@ -79,6 +79,8 @@ class SamplingSettings:
     def __post_init__(self) -> None:
         check_choice("engine", self.engine, get_args(Engine))
         check_choice("estimator", self.estimator, get_args(Estimator))
+        if self.engine == "population" and self.estimator == "linear":
+            raise InvalidInputError("the linear estimator pairs single trials: step environments")
 
 
 def sampling_rows(task: Task) -> list[Row]:

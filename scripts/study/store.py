@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from lstd_agent.results import How, Row, RowStore, code_version
+from lstd_agent.results import Row, RowStore, code_version
 from unichain_gym import make_mdp
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 Key: TypeAlias = tuple[Any, ...]
 Among: TypeAlias = Mapping[str, Sequence[Any]]
@@ -52,7 +49,7 @@ class Study:
         settings: Any = None,
         among: Among | None = None,
         n_seeds: int = 20,
-        **how: Unpack[How],
+        **how: Any,
     ) -> list[Row]:
         """Compute the rows of seeds 0 to n_seeds - 1 that a folder lacks; return all asked for."""
         settings, among = settings or self.settings(), {**self.every, **(among or {})}

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any, get_args
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
 
 from lstd_agent.commands.outputs import put_results, rows_kept
 from lstd_agent.commands.running import (
@@ -19,41 +20,54 @@ from lstd_agent.commands.running import (
     run,
     subset,
 )
-from lstd_agent.errors import InvalidInputError
 from lstd_agent.figure_style import new_figure
-from lstd_agent.problems import ENVIRONMENTS, RHOS, regimes
+from lstd_agent.problems import regimes, some_regimes
 from lstd_agent.results import Row, open_executor
 from study import figures, tables
 from study.claims import exact_claims, markdown_claims, sampled_claims
 from study.complexity import COMPLEXITY, markdown_complexity
-from study.control import CONTROL, ControlSettings
-from study.exact import EXACT, SCHEMES, Rule, Tail
+from study.control import CONTROL
+from study.exact import EXACT
 from study.sampled import ESTIMATOR_STUDY, REFERENCES
-from study.sampling import SAMPLING, Engine, Estimator, SampledTail
+from study.sampling import SAMPLING
 from study.store import Study
 from unichain_gym import make_mdp
 
 Contents = dict[str, str | Any]
 """By file name: a text, or a figure."""
 
-Arguments = Mapping[str, Mapping[str, Any]]
-"""Keywords of ``add_argument`` by flag."""
-
 
 @dataclass(frozen=True)
 class Command:
     """One study as a command.
 
-    Arguments set fields of the settings, or choose among what is studied. ``present`` gives the
-    files and the text to print, and ``check`` raises if arguments do not fit together.
+    ``present`` gives the files and the text to print. ``arguments`` have, by flag, the field that
+    they set, of the settings or of what is studied, with its description, and the keywords of
+    ``add_argument`` that do not follow from the field. ``check`` raises if they do not fit.
     """
 
     purpose: str
     study: Study
     present: Callable[[list[Row]], tuple[Contents, str]]
-    arguments: Arguments = field(default_factory=dict)
+    arguments: Mapping[str, tuple[Any, ...]]
     check: Callable[[argparse.Namespace], None] = lambda args: None
     n_seeds: int = 20
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add the study's own arguments."""
+        types, settings = get_type_hints(self.study.settings), self.study.settings()
+        for flag, (name, told, *keywords) in self.arguments.items():
+            values = self.study.every.get(name)
+            if keywords:
+                default = getattr(settings, name, values)
+                how = {"default": default, "help": told, "metavar": flag[2:].upper(), **keywords[0]}
+            elif values:
+                how = subset(flag[2:-1].upper(), values, told)
+            else:
+                default = getattr(settings, name)
+                told = f"{told} (default: {default})"
+                how = {"choices": get_args(types[name]), "default": default, "help": told}
+            parser.add_argument(flag, dest=name, **how)
 
     def compute(self, args: argparse.Namespace, **how: Any) -> list[Row]:
         """Compute the rows that the arguments ask for, and return all of them."""
@@ -69,33 +83,19 @@ class Command:
 
 
 def _check_exact(args: argparse.Namespace) -> None:
-    studied = {env: [r.rho for r in regimes(make_mdp(env).n_states)] for env in args.env}
-    if not any(rho in args.rho for rhos in studied.values() for rho in rhos):
-        listed = "; ".join(f"{env} at ρ = {', '.join(map(str, r))}" for env, r in studied.items())
-        raise InvalidInputError(
-            f"nothing to compute: none of these environments is studied at ρ = "
-            f"{', '.join(map(str, args.rho))}, but {listed}"
-        )
+    models = {env: make_mdp(env) for env in args.env}
+    if not any(regimes(mdp.n_states, args.rho) for mdp in models.values()):
+        some_regimes(*next(iter(models.items())), args.rho)  # raises
 
 
 def _present_exact(rows: list[Row]) -> tuple[Contents, str]:
     cells = tables.mean_cells(rows)
     ratios = tables.log_ratios(cells, tables.paper_cells())
     comparison, report = tables.markdown_agreement(ratios), markdown_claims(exact_claims(rows))
-    contents: Contents = {"comparison.md": comparison, "claims.md": report}
-    contents |= {
-        "tables.md": tables.markdown_tables(cells),
-        "tables.tex": tables.latex_tables(cells),
-    }
-    contents["comparison.png"] = figures.ratio_heat_map(ratios)
-    return contents, f"{comparison}\n{report}"
-
-
-def _check_sampling(args: argparse.Namespace) -> None:
-    if args.engine == "population" and args.estimator == "linear":
-        raise InvalidInputError(
-            "the linear estimator pairs single trials: it needs --engine trials"
-        )
+    contents = {"comparison.md": comparison, "claims.md": report}
+    contents |= {"tables.md": tables.markdown_tables(cells)}
+    contents |= {"tables.tex": tables.latex_tables(cells)}
+    return {**contents, "comparison.png": figures.ratio_heat_map(ratios)}, f"{comparison}\n{report}"
 
 
 def _present_sampling(rows: list[Row]) -> tuple[Contents, str]:
@@ -104,54 +104,33 @@ def _present_sampling(rows: list[Row]) -> tuple[Contents, str]:
     return {"claims.md": report, "curves.png": curves, "curves.pdf": curves}, report
 
 
-def _present_estimators(rows: list[Row]) -> tuple[Contents, str]:
-    text, drawn = tables.markdown_estimators(rows), figures.estimator_multiples(rows)
-    return {"comparison.md": text, "comparison.png": drawn}, tables.estimator_table(rows) + "\n"
-
-
 def _report(
-    name: str, write: Callable[[list[Row]], str], draw: Callable[[list[Row]], Any], drawn: str = ""
+    name: str,
+    write: Callable[[list[Row]], str],
+    draw: Callable[[list[Row]], Any],
+    drawn: str = "",
+    shown: Callable[[list[Row]], str] | None = None,
 ) -> Callable[[list[Row]], tuple[Contents, str]]:
-    """Return a function that presents rows by one text, which is also printed, and one picture."""
+    """Return a function that presents rows by one text and one picture; it prints the text."""
 
     def present(rows: list[Row]) -> tuple[Contents, str]:
         report = write(rows)
-        return {f"{name}.md": report, f"{drawn or name}.png": draw(rows)}, report
+        contents = {f"{name}.md": report, f"{drawn or name}.png": draw(rows)}
+        return contents, report if shown is None else shown(rows)
 
     return present
 
 
-def _choice(flag: str, among: tuple[str, ...], told: str, default: str = "") -> Arguments:
-    """Return an argument that takes one of several names, by default the first."""
-    return {flag: {"choices": among, "default": default or among[0], "help": told}}
+_ENVS = {"--envs": ("env", "")}
+_RULES = {
+    "--tail": ("tail", "what the last neighborhood averages"),
+    "--reference": ("reference", "rule for reference states"),
+}
+_SEVERAL = {"nargs": "+", "type": at_least(2)}
 
 
-def _numbers(flag: str, dest: str, least: int, default: Sequence[int], told: str) -> Arguments:
-    """Return an argument that takes several integers."""
-    how = {"nargs": "+", "type": at_least(least), "default": list(default), "dest": dest}
-    return {flag: {**how, "metavar": flag[2:].upper(), "help": told}}
-
-
-_SAMPLES = "numbers of transitions (5,000 to 100,000)"
-_NUMBERS = "numbers of trials (100 1000 10000 100000 1000000)"
-_ENGINE = "step environments, or draw the counts of all trials at once (default: trials)"
-_ESTIMATOR = "MMD of all pairs of trials, or the paper's of disjoint pairs (default: quadratic)"
-_REFERENCE = "rule for reference states (default: most_common, the paper's)"
-
-
-def _tail(among: tuple[str, ...], note: str) -> Arguments:
-    what = f"what the last neighborhood averages (default: window, as in the paper{note})"
-    return _choice("--tail", among, what)
-
-
-def _trials(fewest: int, most: int | None = None) -> Arguments:
-    about = {"dest": "n_trials", "metavar": "TRIALS", "help": "number of trials (10,000)"}
-    return {"--trials": {"type": at_least(fewest, most), "default": 10_000, **about}}
-
-
-def _among(flag: str, dest: str, choices: Sequence[Any], what: str = "") -> Arguments:
-    """Return an argument that chooses among all values of a field."""
-    return {flag: {**subset(flag[2:-1].upper(), choices, what), "dest": dest}}
+def _trials(fewest: int, most: int | None = None) -> dict[str, tuple[Any, ...]]:
+    return {"--trials": ("n_trials", "number of trials (10,000)", {"type": at_least(fewest, most)})}
 
 
 STUDIES = {
@@ -161,11 +140,10 @@ STUDIES = {
         EXACT,
         _present_exact,
         {
-            **_among("--envs", "env", ENVIRONMENTS),
-            **_among("--rhos", "rho", RHOS, "features per state, "),
-            **_among("--schemes", "scheme", SCHEMES),
-            **_tail(get_args(Tail), "'s tables"),
-            **_choice("--reference", get_args(Rule), _REFERENCE, "most_common"),
+            **_ENVS,
+            "--rhos": ("rho", "features per state, "),
+            "--schemes": ("scheme", ""),
+            **_RULES,
         },
         _check_exact,
     ),
@@ -174,42 +152,43 @@ STUDIES = {
         SAMPLING,
         _present_sampling,
         {
-            **_choice("--engine", get_args(Engine), _ENGINE),
-            **_choice("--estimator", get_args(Estimator), _ESTIMATOR),
-            **_tail(get_args(SampledTail), ""),
-            **_choice("--reference", get_args(Rule), _REFERENCE, "most_common"),
+            "--engine": ("engine", "step environments, or draw the counts of all trials at once"),
+            "--estimator": ("estimator", "MMD of all pairs of trials, or of disjoint pairs"),
+            **_RULES,
         },
-        _check_sampling,
     ),
     "references": Command(
         "the effect of our rules on the same samples, as multiples of the projection limit",
         REFERENCES,
         _report("comparison", tables.markdown_references, figures.reference_multiples),
-        {**_among("--envs", "env", ENVIRONMENTS), **_trials(2)},
+        {**_ENVS, **_trials(2)},
     ),
     "control": Command(
         "learners of policies on the same number of samples, held to the exact bias optimum",
         CONTROL,
         _report("comparison", tables.markdown_control, figures.control_curves, "curves"),
         {
-            **_among("--envs", "env", CONTROL.every["env"]),
-            **_numbers("--samples", "checkpoints", 1, ControlSettings().checkpoints, _SAMPLES),
+            **_ENVS,
+            "--samples": (
+                *("checkpoints", "numbers of transitions (5,000 to 100,000)"),
+                {**_SEVERAL, "type": at_least(1)},
+            ),
         },
     ),
     "estimators": Command(
         "our systems beside TD, LSTD, Monte Carlo and certainty equivalence, on the same samples",
         ESTIMATOR_STUDY,
-        _present_estimators,
-        {**_among("--envs", "env", ENVIRONMENTS), **_trials(20, MOST_TRIALS)},
+        _report(
+            *("comparison", tables.markdown_estimators, figures.estimator_multiples),
+            shown=lambda rows: f"{tables.estimator_table(rows)}\n",
+        ),
+        {**_ENVS, **_trials(20, MOST_TRIALS)},
     ),
     "complexity": Command(
         "how many neighborhoods how many trials can feed, by backup",
         COMPLEXITY,
         _report("complexity", markdown_complexity, figures.sample_complexity),
-        {
-            **_among("--envs", "env", COMPLEXITY.every["env"]),
-            **_numbers("--trials", "n_trials", 2, COMPLEXITY.every["n_trials"], _NUMBERS),
-        },
+        {**_ENVS, "--trials": ("n_trials", "numbers of trials (100 to 1,000,000)", _SEVERAL)},
         # These rows take longest, and need fewest seeds: there are five numbers of trials.
         n_seeds=5,
     ),
@@ -226,9 +205,8 @@ def main(name: str, argv: Sequence[str] | None = None) -> int:
         "Tables, pictures and claims are written beside them, with their provenance.",
         "example: --seeds 5 --out results/small",
     )
-    for flag, keywords in command.arguments.items():
-        parser.add_argument(flag, **keywords)
-    add_arguments(parser, *RUN, out=f"results/{name}", seeds=command.n_seeds)
+    command.add_arguments(parser)
+    add_arguments(parser, *RUN, out=Path("results", name), seeds=command.n_seeds)
     args = read_arguments(parser, argv, f"study {name}")
     return run(lambda: conduct(command, args))
 

@@ -146,17 +146,12 @@ def markdown_agreement(ratios: pd.DataFrame) -> str:
 
 def multiples(rows: Sequence[Row]) -> pd.DataFrame:
     """Return total rems over the limit, by line and seed (rows) and by what is compared."""
-    found = pd.DataFrame(rows).assign(
-        compared=[compared_in(row) for row in rows],
-        multiple=[row["total_rems"] / row["limit"] for row in rows],
-    )
-    return found.pivot_table("multiple", [*LINE, "seed"], "compared")
-
-
-def compared_in(row: Row) -> str:
-    """Return a row's estimator, or the name of its combination."""
-    combination = row.get("calibration"), row.get("reference"), row.get("backup")
-    return str(row.get("estimator") or COMBINATIONS[combination])  # type: ignore[index]
+    found = pd.DataFrame(rows)
+    if "estimator" not in found:
+        combinations = zip(found["calibration"], found["reference"], found["backup"], strict=True)
+        found["estimator"] = [COMBINATIONS[each] for each in combinations]
+    found["multiple"] = found["total_rems"] / found["limit"]
+    return found.pivot_table("multiple", [*LINE, "seed"], "estimator")
 
 
 def medians(found: pd.DataFrame) -> pd.DataFrame:
@@ -268,11 +263,7 @@ def markdown_estimators(rows: Sequence[Row]) -> str:
 
 
 def control_summary(rows: Sequence[Row]) -> pd.DataFrame:
-    """Return results by method, environment ("all" for all) and number of transitions.
-
-    Columns: the share of runs with the optimal gain; of those, the median shortfall of the start as
-    a share of the span; the mean share of transient states with a bias-optimal action.
-    """
+    """Return what `markdown_control` says by method, environment (or "all") and transitions."""
     found = pd.DataFrame(rows).astype({"start_shortfall": float, "transient_right": float})
     both = pd.concat([found, found.assign(env="all")])
     return both.groupby(["method", "env", "n_samples"]).agg(

@@ -588,7 +588,7 @@ def test_advantages_by_counts_have_the_errors_of_lstdq_in_one_hot_features() -> 
     trials = KeptTrials(states[..., None].astype(np.float64), rewards, actions=actions)
     policy = TARGET[states[:, 1:]]
     rows = list(pair_rows(trials, lambda s: pairs[s[:, 0].astype(int)], policy))
-    fit = PairEquations(factor_of_pairs(rows, 24)).fit(rows, found.gain)
+    fit = PairEquations(factor_of_pairs(rows)).fit(rows, found.gain)
     difference = pairs - pairs[every, TARGET][:, None]
     assert_allclose(difference @ fit.weights, q - q[every, TARGET][:, None], atol=1e-8)
     # The gain of the counts has an error too, and each pair has one more sample of mean variance.

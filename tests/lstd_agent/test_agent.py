@@ -170,7 +170,7 @@ def fitted_to(batches: Any, anchors: list[int], gain: float) -> SeminormLSTDAgen
         counts = TransitionCounts(
             drawn.n_states, drawn.n_trials, drawn.transition_counts, drawn.reward_sums
         )
-        collector.batches.add_counts(counts)
+        collector.batches.add_counts([(counts, None)])
     return agent.fit()
 
 

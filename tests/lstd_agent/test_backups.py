@@ -192,9 +192,8 @@ def test_two_blocks_that_never_meet_are_open_to_each_other(rows: Any, backup: An
     table, anchors = np.eye(4), [0, 2]
     source = rows(states, np.ones((2, 6)), table)
     found = fitted(source, anchors, backup, gain=1.0)
-    f = np.hstack((table, np.ones((4, 1))))
     for k in range(len(anchors)):
-        share = found.system.open_share(f, np.full(4, k))
+        share = found.open_share(table, np.full(4, k))
         if rows is counts_of:
             block = np.arange(4) // 2 == found.system.references.main // 2
             assert (share[~block] > 0.2).all()

@@ -17,10 +17,9 @@ from lstd_agent.problems import random_chain, random_features
 from lstd_agent.rows.chain import ChainRows
 from lstd_agent.rows.counts import CountRows
 from lstd_agent.rows.factors import factor_of
-from lstd_agent.trials.counted import Recording
 from lstd_agent.trials.counts import TransitionCounts
 from lstd_agent.trials.encoding import make_encoding
-from lstd_agent.trials.recording import LockstepTrials
+from lstd_agent.trials.recording import LockstepTrials, Recording
 from unichain_gym import make_mdp, simulate_counts
 
 T_MAX = 12

@@ -114,6 +114,15 @@ def test_standardized_features_use_standardized_observations() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
+        (lambda: RadialBasis([1.0, 2.0], 1.0), r"shape \(d, k\)"),
+        (lambda: RadialBasis([[1.0]], 0.0), "width must be positive"),
+        (lambda: RadialBasis.grid(0.0, 1.0, 1), "centers n must be at least 2; got 1"),
+        (lambda: RadialBasis.grid(1.0, 0.0, 3), "low below high"),
+        (lambda: RadialBasis([[1.0]], 1.0)(np.zeros((3, 2))), "of 1 dimensions; got 2"),
+        (lambda: TileCoding(0.0, np.inf), "low and high must be finite"),
+        (lambda: TileCoding(0.0, 1.0, 0), "n_tiles must be at least 1"),
+        (lambda: TileCoding(0.0, 1.0)(np.zeros((3, 2))), "of 1 dimensions; got 2"),
+        (lambda: Polynomial(-1), "degree of a Polynomial must be at least 0"),
         (lambda: TileCoding(0.0, 20.0, 5.0, 2), "n_tiles must be an integer; got 5.0"),  # type: ignore[arg-type]
         (lambda: TileCoding(0.0, 20.0, 5, 2.5), "n_tilings must be an integer; got 2.5"),  # type: ignore[arg-type]
         (lambda: TileCoding("a", 20.0), "low and high must be numbers; got 'a'"),
@@ -122,7 +131,10 @@ def test_standardized_features_use_standardized_observations() -> None:
         (lambda: RadialBasis([["a"]], 1.0), "centers must be numbers"),
         (lambda: RadialBasis([[np.nan]], 1.0), "centers must be finite"),
         (lambda: RadialBasis.kmeans(np.zeros((9, 2)), 3), "different samples as centers, 3; got 1"),
-        (lambda: RadialBasis.kmeans(np.zeros((9, 2)), 1), "at least 2 centers; got n=1"),
+        (
+            lambda: RadialBasis.kmeans(np.zeros((9, 2)), 1),
+            "number of centers n must be at least 2; got 1",
+        ),
         (lambda: Polynomial(1.5), "degree of a Polynomial must be an integer; got 1.5"),  # type: ignore[arg-type]
         (lambda: Polynomial(1, "a"), "scale of a Polynomial must be numbers; got 'a'"),  # type: ignore[arg-type]
         (lambda: FourierBasis(0, 1, -1), "order must be at least 0; got -1"),

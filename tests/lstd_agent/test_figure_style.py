@@ -1,25 +1,13 @@
-"""The style of figures: labels that keep apart, and charts that say what they show."""
+"""The style of figures, and charts that say what they show."""
 
 from __future__ import annotations
 
 import numpy as np
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from study.figures import sampling_curves
 from study.sampling import PANELS, SCHEMES
 
-from lstd_agent.figure_style import COLORS, DASHES, MARKERS, label_ends, new_figure, spread
-
-PLACES = st.lists(st.floats(0.0, 1.0), max_size=8)
-
-
-@given(PLACES)
-def test_spread_labels_keep_a_gap_and_their_order(places: list[float]) -> None:
-    moved = spread(places, 0.1)
-    order = np.argsort(places, kind="stable")
-    assert (np.diff(moved[order]) >= 0.1 - 1e-12).all()
+from lstd_agent.figure_style import COLORS, DASHES, MARKERS
 
 
 def luminance(color: str) -> float:
@@ -32,17 +20,7 @@ def test_curves_differ_in_more_than_color() -> None:
     assert max(map(luminance, COLORS)) < 0.75  # on white
 
 
-def test_a_label_stands_beside_where_its_curve_ends() -> None:
-    axes = new_figure().subplots()
-    axes.set(xlim=(0, 10), ylim=(0, 1))
-    label_ends(axes, 10, [0.2, 0.8], ["low", "high"], COLORS[:2])
-    low, high = axes.texts
-    assert (low.get_text(), high.get_text()) == ("low", "high")
-    assert low.get_position()[1] == pytest.approx(0.2)
-    assert high.get_position()[1] == pytest.approx(0.8)
-
-
-def test_the_sampled_study_has_a_row_for_each_error_and_a_label_for_each_curve() -> None:
+def test_the_sampled_study_has_a_row_for_each_error_and_a_name_for_each_curve() -> None:
     rows = [
         {
             "env": panel.env, "n_features": panel.n_features, "scheme": scheme, "seed": seed,
@@ -56,7 +34,7 @@ def test_the_sampled_study_has_a_row_for_each_error_and_a_label_for_each_curve()
     figure = sampling_curves(rows)
     assert len(figure.axes) == 2 * len(PANELS)
     for axes in figure.axes:
-        assert [text.get_text() for text in axes.texts] == list(SCHEMES)
+        assert axes.get_legend_handles_labels()[1] == list(SCHEMES)
         assert axes.get_yscale() == "log"
     assert figure.axes[0].get_ylabel() == "total repb (in units of reward)"
     assert figure.axes[len(PANELS)].get_ylabel() == "total rems (in units of reward)"

@@ -25,7 +25,7 @@ from lstd_agent import (
     Standardized,
 )
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.trials.batches import Batches
+from lstd_agent.trials.counted import Batches
 
 
 def still(observation: Any) -> Any:

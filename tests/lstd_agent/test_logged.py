@@ -380,6 +380,14 @@ def test_a_pandas_frame_of_vectors_with_next_observations() -> None:
         )
 
 
+def test_a_table_of_one_row_is_a_trial() -> None:
+    frame = {"run": [0], "s": [1], "next": [2], "r": [3.0]}
+    trials = LoggedTrials.from_frame(
+        frame, trial="run", observation="s", next_observation="next", reward="r"
+    )
+    assert trials.observations[0].tolist() == [1, 2]
+
+
 def changed(**columns: Any) -> Any:
     states, rewards, actions = simulated(3, 4)
     frame = table(states, rewards, actions)
@@ -398,7 +406,7 @@ def put(i: Any, value: Any) -> Any:
     ("frame", "names", "message"),
     [
         (changed(), {"reward": "paid"}, r"reward='paid' is no column; there are \['episode'"),
-        ([(0, 0.0)], {}, "a table is a DataFrame, a structured array .* got list"),
+        ([(0, 0.0)], {}, "a table is a DataFrame, a structured array or a dict; got list"),
         (
             {**changed(), "reward": changed()["reward"].astype(str)},
             {},
@@ -474,7 +482,7 @@ STATES, REWARDS, ACTIONS = simulated(5, 6)
         ((STATES, REWARDS), {"t_max": -1}, "t_max must be at least 0"),
         (([], []), {}, "there are no trials"),
         ((STATES, [[]] * 5), {}, "at least one; got"),
-        ((STATES, [["a"] * 7] * 5), {}, "rewards of trial 0 are one number a timestep"),
+        ((STATES, [["a"] * 7] * 5), {}, "rewards of trial 0 must be real numbers"),
         ((LoggedTrials.of(STATES, REWARDS), REWARDS), {}, "leave rewards= out"),
     ],
 )
@@ -530,6 +538,14 @@ def test_whole_numbers_of_a_table_are_actions_of_a_policys_table() -> None:
     assert agent.action_coverage(np.arange(6)).sum() == ACTIONS.size
     with pytest.raises(InvalidInputError, match="integers from 0 to 5"):
         agent.add_trials(STATES + 3, REWARDS, ACTIONS, policy=POLICY)
+
+
+def test_a_policys_table_checks_numbers_that_are_kept_as_vectors() -> None:
+    agent = SeminormLSTDAgent(Polynomial(1), observations="vectors")
+    how: dict[str, Any] = {"policy": POLICY, "observation_space": SIX}
+    assert agent.add_trials(STATES, REWARDS, ACTIONS, **how).n_trials == 5
+    with pytest.raises(InvalidInputError, match="which the policy never"):
+        agent.add_trials(STATES, REWARDS, 1 - ACTIONS, **how)
 
 
 def test_longer_trials_are_cut_only_on_request() -> None:

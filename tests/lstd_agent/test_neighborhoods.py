@@ -99,7 +99,8 @@ def test_exact_search_keeps_the_best_that_it_comes_across(seed: int, n_anchors: 
             tried.append(found.size)
             return found
 
-    found = Watched(lambda anchor, start, stop: table[anchor, start:stop], 40).exact(n_anchors)
+    search = Watched(lambda anchor, start, stop: table[anchor, start:stop], 40)
+    found = search.find(n_anchors, "exact")
     assert found.size == max(size for size in tried if size <= n_anchors)
 
 

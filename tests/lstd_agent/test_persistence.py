@@ -8,8 +8,8 @@ import io
 import json
 import os
 import pickle
-import subprocess
 import sys
+import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -40,7 +40,16 @@ from lstd_agent import (
     TileCoding,
 )
 from lstd_agent.errors import FitWarning, InvalidInputError, NotFittedError
-from lstd_agent.packing import FORMAT_VERSION, Arrays, _digest, draft_of, pack, unpack, write_files
+from lstd_agent.packing import (
+    FORMAT_VERSION,
+    OLD,
+    Arrays,
+    _digest,
+    _write_draft,
+    pack,
+    unpack,
+    write_files,
+)
 
 
 def through_a_file(value: Any) -> Any:
@@ -237,22 +246,16 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_rest(
 @pytest.mark.parametrize(
     "write", [lambda path: discrete().save(path), lambda path: write_files({path: b""})]
 )
-def test_a_draft_is_removed_by_the_next_writer_once_its_process_has_ended(
-    write: Any, tmp_path: Path, monkeypatch: Any
-) -> None:
+def test_an_old_draft_is_removed_by_the_next_writer_of_the_file(write: Any, tmp_path: Path) -> None:
     path = tmp_path / "agent.npz"
-    with subprocess.Popen(["true"]) as ended:
-        pass
-    drafts = {}
-    for process in (ended.pid, 1):
-        monkeypatch.setattr(os, "getpid", lambda process=process: process)
-        drafts[process] = draft_of(path)
-        drafts[process].write_bytes(b"half")
-    other = draft_of(tmp_path / "other.npz")
-    other.write_bytes(b"half")
-    monkeypatch.undo()
     write(path)
-    assert set(tmp_path.iterdir()) == {path, drafts[1], other}
+    drafts = []
+    for target in (path, path, tmp_path / "other.npz"):
+        drafts.append(_write_draft(target, lambda file: file.write(b"half")))
+    for draft in drafts[1:]:
+        os.utime(draft, (0, time.time() - OLD - 1.0))
+    write(path)
+    assert set(tmp_path.iterdir()) == {path, drafts[0], drafts[2]}
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ from lstd_agent.system.linked import (
     SingleSteps,
     Solved,
     Targets,
-    solve_alone,
     solve_linked,
+    solve_window,
     zero_of,
 )
 from lstd_agent.system.minimizer import minimize
@@ -125,7 +125,9 @@ def test_exact_windows_of_single_steps(reference: Any) -> None:
         p, features = np.array(case["distribution"]), np.array(case["features"])
         source, seen = exact_rows(case, p[None], CUTOFF), p > 0.0
         factor = factor_of(source.merged(0, 1), source.p, False)
-        w = fitted(source, solve_alone(source, factor, case["gain"]).weights, features)
+        w = fitted(
+            source, solve_window(source, factor.above(case["gain"]), [0], True).weights, features
+        )
         expected = np.array(case["fitted"])
         assert_allclose(w[seen], expected[seen], atol=1e-8 * np.abs(expected).max())
 
@@ -153,7 +155,8 @@ def test_exact_windows_of_several_steps(reference: Any) -> None:
         # A target reaches as far as m steps, or until λ to their number is rounding.
         n = case["m"] if "m" in case else 1 + int(np.log(1e-17) / np.log(case["lambda"] or 1e-17))
         source, seen = exact_rows(problem, np.tile(p, (n, 1)), CUTOFF), p > 0.0
-        found, _ = Targets(source, backup_of(case), np.array([problem["gain"]])).alone(0, 1)
+        targets = Targets(source, backup_of(case), np.array([problem["gain"]]))
+        found = solve_window(source, targets.alone(0, 1), [0], True)
         expected = np.array(case["fitted"])
         off = fitted(source, found.weights, features)[seen] - expected[seen]
         assert np.abs(off).max() < 1e-8 * np.abs(expected).max()
@@ -168,8 +171,9 @@ def test_windows_of_several_steps_of_a_sample(reference: Any, way: str, rows: An
     for case in cases:
         start, stop = case["window"]
         targets = Targets(source, backup_of(case), np.array([sample["gain"]]))
-        found, n = targets.alone(start, stop)
-        assert n == len(sample["states"]) * (stop - start)
+        factor = targets.alone(start, stop)
+        found = solve_window(source, factor, [0], True)
+        assert factor.n == len(sample["states"]) * (stop - start)
         expected = np.array(case["fitted"])
         off = fitted(source, found.weights, features) - expected
         assert np.abs(off).max() < 1e-8 * np.abs(expected).max()

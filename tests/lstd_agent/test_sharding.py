@@ -6,7 +6,7 @@ import importlib
 import os
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -20,7 +20,7 @@ from numpy.testing import assert_allclose
 
 from lstd_agent import OneHot, SeminormLSTDAgent
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.trials.workers import open_executor, run_tasks
+from lstd_agent.trials.workers import open_executor
 from unichain_gym import UnichainEnv, UnichainVectorEnv, make_mdp
 
 ENV = "unichain_gym:Unichain-h6-v0"
@@ -244,20 +244,3 @@ def test_shards_that_finish_before_an_earlier_one_breaks_off_are_kept(error: Any
     with ThreadPoolExecutor(4) as pool, pytest.raises(type(error)):
         agent.collect(make, POLICY, 80, 9, seed=0, shard_size=20, executor=pool)
     assert agent.n_trials == 3 * 20 + 5
-
-
-def test_unclaimed_results_are_not_lost() -> None:
-    unclaimed: list[int] = []
-
-    def square(x: int) -> int:
-        return x * x
-
-    with ThreadPoolExecutor(6) as pool:
-        futures: list[Any] = []
-        submit = pool.submit
-        pool.submit = lambda *a: futures.append(submit(*a)) or futures[-1]  # type: ignore
-        results = run_tasks(square, range(6), executor=pool, unclaimed=unclaimed)
-        first = next(results)
-        wait(futures)
-        results.close()
-    assert sorted([first, *unclaimed]) == [0, 1, 4, 9, 16, 25]

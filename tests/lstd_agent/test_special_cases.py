@@ -15,7 +15,7 @@ from numpy.testing import assert_allclose
 from lstd_agent import SeminormLSTDAgent
 from lstd_agent.rows.chain import ChainRows
 from lstd_agent.rows.factors import Segments, factor_of
-from lstd_agent.system.linked import SingleSteps, solve_alone, solve_linked, zero_of
+from lstd_agent.system.linked import SingleSteps, solve_linked, solve_window, zero_of
 from unichain_gym import make_mdp
 
 
@@ -42,7 +42,7 @@ def test_one_neighborhood_on_p_star_is_average_reward_lstd(mnemonic: str, d: int
     )
     for start, stop in ((200, 401), (401, 402)):  # the settled tail, and p* itself
         factor = factor_of(source.merged(start, stop), source.p, False)
-        found = solve_alone(source, factor, chain.gain).weights
+        found = solve_window(source, factor.above(chain.gain), [0], True).weights
         in_features = source.coordinates.of_features(np.vstack((found, np.zeros((1, 1)))))
         assert_allclose(in_features[:-1, 0], w, rtol=1e-8)
 

@@ -104,25 +104,6 @@ def test_tile_coding_lights_one_tile_a_tiling_and_near_points_share_tiles() -> N
     assert_array_equal(outside, corner)
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: RadialBasis([1.0, 2.0], 1.0), r"shape \(d, k\)"),
-        (lambda: RadialBasis([[1.0]], 0.0), "width must be positive"),
-        (lambda: RadialBasis.grid(0.0, 1.0, 1), "at least 2 centers a dimension; got 1"),
-        (lambda: RadialBasis.grid(1.0, 0.0, 3), "low below high"),
-        (lambda: TileCoding(0.0, np.inf), "low and high must be finite"),
-        (lambda: TileCoding(0.0, 1.0, 0), "at least 1 tile"),
-        (lambda: Polynomial(-1), "degree of at least 0"),
-        (lambda: RadialBasis([[1.0]], 1.0)(np.zeros((3, 2))), "of 1 dimensions; got 2"),
-        (lambda: TileCoding(0.0, 1.0)(np.zeros((3, 2))), "of 1 dimensions; got 2"),
-    ],
-)
-def test_impossible_features_are_refused(make: Any, message: str) -> None:
-    with pytest.raises(InvalidInputError, match=message):
-        make()
-
-
 class Spot(gym.ObservationWrapper[Any, Any, Any]):
     """Observes h6's state number as a vector, so that both kinds see the same trials."""
 

@@ -58,7 +58,6 @@ def test_a_claim_that_every_row_must_meet_fails_by_one_and_names_it() -> None:
             row["total_repb"] = 1e-99
     claim = by_label(exact_claims(rows))["a1"]
     assert claim.verdict == REFUTED
-    assert claim.disagreeing == ["h6 ρ=0.49"]
     assert "a1 disagreeing: h6 ρ=0.49." in claims.markdown_claims([claim])
 
 
@@ -178,7 +177,7 @@ def test_sampled_claims_follow_the_curves() -> None:
 def test_the_order_of_the_figure_is_refuted_where_pinf_stays_above() -> None:
     judged = by_label(sampled_claims(curves({**END, "pinf": 50.0})))
     assert judged["f1"].verdict == judged["f2"].verdict == REFUTED
-    assert judged["f1"].disagreeing == ["h6 with 1", "h6 with 2"]
+    assert not any(judged["f1"].items.values())
 
 
 def test_a_curve_that_swings_between_equal_ends_counts_as_moving() -> None:

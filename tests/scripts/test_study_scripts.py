@@ -108,7 +108,9 @@ def test_a_rho_that_an_environment_lacks_is_refused_with_those_it_has(
 ) -> None:
     argv = ["--envs", "h6", "--rhos", "0.33", "--out", str(tmp_path / "out")]
     assert studies.main("exact", argv) == 2
-    message = "none of these environments is studied at ρ = 0.33, but h6 at ρ = 0.49, 0.19"
+    message = (
+        "h6 is not studied at ρ = 0.33, features for each state, with 6 states: take rhos among"
+    )
     assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
