@@ -36,7 +36,7 @@ LISTED = (
 class Outcomes:
     """A list of n outcomes; each array has shape (n,).
 
-    Probabilities may be of lower precision than double: see `unichain_gym.rounding`.
+    Probabilities may be of lower precision than double: see `unichain_gym.outcomes`.
     """
 
     n_states: int

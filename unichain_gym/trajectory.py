@@ -23,7 +23,13 @@ from typing import Any
 import numpy as np
 
 from unichain_gym.interface import FloatArray, IntArray, RewardProcess
-from unichain_gym.outcomes import draw_thresholds, read_count, read_generator, require_room
+from unichain_gym.outcomes import (
+    RowSearch,
+    draw_thresholds,
+    read_count,
+    read_generator,
+    require_room,
+)
 from unichain_gym.structure import edges
 from unichain_gym.summary import html_table
 
@@ -166,15 +172,15 @@ class OutcomeTable:
         return 1 << int(np.diff(self.first).max() - 1).bit_length()
 
     @cached_property
-    def _rows(self) -> tuple[FloatArray, IntArray, IntArray]:
-        """Thresholds in rows of equal width, the row of the next state, and each outcome."""
+    def _rows(self) -> tuple[RowSearch, IntArray, IntArray]:
+        """Rows of equal width: a search in their thresholds; the next row; each outcome."""
         place = np.arange(self.p.size) + (self.width * self.state - self.first[self.state])
         size = (self.first.size - 1) * self.width
         thresholds, following = np.full(size, np.inf), np.zeros(size, dtype=np.int64)
-        outcome = np.zeros(size, dtype=np.int64)
         thresholds[place], following[place] = self.thresholds, self.after * self.width
+        outcome = np.zeros(size, dtype=np.int64)
         outcome[place] = np.arange(place.size)
-        return thresholds, following, outcome
+        return RowSearch(thresholds, self.width), following, outcome
 
     def draw(self, state: int, n: int, rng: np.random.Generator) -> IntArray:
         """Draw the n outcomes of a path from a state."""
@@ -236,20 +242,11 @@ class OutcomeTable:
         self, starts: IntArray, n: int, rng: np.random.Generator
     ) -> tuple[IntArray, IntArray]:
         """Draw n outcomes from each start, (n_starts, n), and return also the last states."""
-        thresholds, following, outcome = self._rows
-        draws = rng.random((n, starts.size))
-        drawn = np.empty((n, starts.size), dtype=np.int64)
-        halves = [1 << i for i in reversed(range(self.width.bit_length() - 1))]
+        search, following, outcome = self._rows
+        draws, drawn = rng.random((n, starts.size)), np.empty((n, starts.size), dtype=np.int64)
         row, gap = starts * self.width, np.empty(starts.size)
-        is_above = gap.view(np.int64)
-        for u, j in zip(draws, drawn, strict=True):
-            j[:] = row
-            for half in halves:  # bisection
-                thresholds[half - 1 :].take(j, out=gap, mode="clip")
-                gap -= u
-                np.right_shift(is_above, 63, out=is_above)  # the sign: -1 above a threshold
-                if half > 1:
-                    is_above *= half
-                j -= is_above
-            following.take(j, out=row, mode="clip")
+        for u, slots in zip(draws, drawn, strict=True):
+            slots[:] = row
+            search.find(slots, u, gap)
+            following.take(slots, out=row, mode="clip")
         return outcome.take(drawn.T), row // self.width
