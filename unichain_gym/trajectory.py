@@ -117,12 +117,13 @@ def simulate(chain: RewardProcess, n_steps: int, seed: int | np.random.Generator
     start = int(np.searchsorted(thresholds, rng.random(), side="right"))
     table = chain._outcomes
     drawn = table.draw(start, n_steps, rng)
-    states = np.concatenate(([start], table.after.take(drawn)))
-    times = None if table.duration is None else table.duration.take(drawn)
-    if chain.mdp is None or table.action is None:
-        return Trajectory(states, None, table.reward.take(drawn), times, chain.state_names)
-    names = chain.state_names, chain.mdp.action_names
-    return Trajectory(states, table.action.take(drawn), table.reward.take(drawn), times, *names)
+    states = np.full(n_steps + 1, start)
+    states[1:] = table.after[drawn]
+    rewards, actions, names = table.reward[drawn], None, None
+    times = None if table.duration is None else table.duration[drawn]
+    if chain.mdp is not None and table.action is not None:
+        actions, names = table.action[drawn], chain.mdp.action_names
+    return Trajectory(states, actions, rewards, times, chain.state_names, names)
 
 
 class OutcomeTable:
@@ -243,10 +244,11 @@ class OutcomeTable:
     ) -> tuple[IntArray, IntArray]:
         """Draw n outcomes from each start, (n_starts, n), and return also the last states."""
         search, following, outcome = self._rows
-        draws, drawn = rng.random((n, starts.size)), np.empty((n, starts.size), dtype=np.int64)
-        row, gap = starts * self.width, np.empty(starts.size)
-        for u, slots in zip(draws, drawn, strict=True):
+        row, draws, gap = starts * self.width, np.empty(starts.size), np.empty(starts.size)
+        drawn = np.empty((n, starts.size), dtype=np.int64)
+        for slots in drawn:
             slots[:] = row
-            search.find(slots, u, gap)
+            search.find(slots, rng.random(out=draws), gap)
             following.take(slots, out=row, mode="clip")
-        return outcome.take(drawn.T), row // self.width
+        # Indices that are not contiguous would take several times as long.
+        return outcome[drawn.T.copy()], row // self.width
