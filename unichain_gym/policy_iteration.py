@@ -53,6 +53,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy import sparse
 
 from unichain_gym.elimination import ObjectFactors, finite
 from unichain_gym.interface import BoolArray, FloatArray, IntArray
@@ -402,9 +403,10 @@ def rough_policy(pairs: Pairs, discount: float | None) -> tuple[IntArray, int]:
         first_range = first_range or change
         if change <= SETTLED * first_range:
             return rows, 0
-    solve = find_method(Q[rows])
+    make, n = find_method(Q[rows]), rows.size
+    eye: Any = np.eye(n) if isinstance(Q, np.ndarray) else sparse.eye_array(n, format="csr")
     for n_iterations in range(1, MAX_ROUGH + 1):  # noqa: B007  (the last one is returned)
-        v = solve(Q[rows], discount, r[rows] - r[rows].mean())
+        v, _ = make(eye - discount * Q[rows]).solve(r[rows] - r[rows].mean(), False)
         score = r + discount * (Q @ v)
         best = pairs.leaders(score)
         better = score[best] > score[rows] + 1e-12 * np.abs(v).max()
