@@ -1,9 +1,5 @@
 """Reading and checking arguments: arrays, numbers, choices, names, seeds; rows of probabilities.
 
-Probabilities with finitely many digits do not sum to 1. `sum_tolerance` bounds the rounding of such
-sums in doubles. `in_double` divides rows of lower precision, such as a network's float32 softmax,
-by their sums in double.
-
 A residue is the rounding error of a difference that should be zero: ``1 - 0.7 - 0.1 - 0.1 - 0.1``
 is 2.8e-17, ``1 - 0.9 - 0.1`` is -2.8e-17. As a probability it allows a transition once in 10^16
 steps, which changes recurrent classes and gain. `drop_residues` finds such entries.

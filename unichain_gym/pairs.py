@@ -46,15 +46,11 @@ class Pairs:
     duration: Any = None
     duration_error: Any = None
 
-    @property
-    def is_dense(self) -> bool:
-        """Whether Q has no zero."""
-        return bool(self.Q.nnz == self.state.size * self.first.size)
-
     @cached_property
     def matrix(self) -> Any:
         """Q, dense if it has no zero, which makes products faster."""
-        return self.Q.data.reshape(-1, self.first.size) if self.is_dense else self.Q
+        S = self.first.size
+        return self.Q.data.reshape(-1, S) if self.Q.nnz == self.state.size * S else self.Q
 
     @cached_property
     def is_regular(self) -> bool:
@@ -74,7 +70,7 @@ class Pairs:
     def of(self, rows: IntArray) -> Pairs:
         """Return some of the rows, one of each state in order."""
         every = np.arange(rows.size)
-        if self.is_dense:
+        if self.matrix is not self.Q:
             p = self.matrix[rows].ravel()
             place = self.Q.indices[: p.size], self.Q.indptr[: rows.size + 1]
             Q = sparse.csr_array((p, *place), shape=(rows.size, every.size))

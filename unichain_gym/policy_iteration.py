@@ -24,9 +24,6 @@ A difference within the bound is open: `Evaluation.bound`. In fractions the boun
 y_0(s'), and the gain is the only criterion (Denardo & Fox, 1968, SIAM J. Appl. Math. 16; Puterman,
 chapter 11).
 
-**Start.** Value iteration, and policy iteration for a discount near 1, need neither structure nor
-bounds. Their policy is mostly optimal and then needs one evaluation only.
-
 **Equations.** With one *ground* state of each recurrent class, and the values w = 0 there,
 
     w = f - a + γ P w
@@ -147,7 +144,7 @@ class Equations:
         one = own.reward * 0 + 1
         leave = gamma * own.ahead(self.is_ground * one) + (1 - gamma)
         leave[self.ground] = one[self.ground]  # whole numbers would divide to floats
-        if own.is_dense and not self.is_exact and leave.size > SMALL_STATES:
+        if own.matrix is not own.Q and not self.is_exact and leave.size > SMALL_STATES:
             N = gamma * own.matrix
             N[self.ground] = N[:, self.ground] = 0.0
             self._solver: Any = find_solver(N, leave)

@@ -8,8 +8,7 @@ as much as the pieces, new pieces are drawn from the states of the longer path.
 
 The path has the law of the chain: nothing in an unused piece has influenced the path so far, and
 all pieces have the same length. (A piece that ended at a chosen state would be too short on
-average.) A chain that seldom returns to a state takes single steps. (For many paths see
-`unichain_gym.population`.)
+average.) A chain that seldom returns to a state takes single steps.
 """
 
 from __future__ import annotations
@@ -156,6 +155,7 @@ class OutcomeTable:
         self.duration = None if tau is None else tau[taken]
         count = np.bincount(self.state, minlength=chain.n_states)
         self.first = np.concatenate(([0], np.cumsum(count)))
+        self.width = 1 << int(count.max() - 1).bit_length()  # of rows for bisection
 
     @cached_property
     def thresholds(self) -> FloatArray:
@@ -166,11 +166,6 @@ class OutcomeTable:
             thresholds[entries] = self.p[entries].cumsum(axis=1)
         thresholds[self.first[1:] - 1] = np.inf
         return thresholds
-
-    @cached_property
-    def width(self) -> int:
-        """The length of rows for bisection: a power of 2, at least the outcomes of any state."""
-        return 1 << int(np.diff(self.first).max() - 1).bit_length()
 
     @cached_property
     def _rows(self) -> tuple[RowSearch, IntArray, IntArray]:
