@@ -134,16 +134,13 @@ class OutcomeTable:
     """
 
     def __init__(self, chain: RewardProcess) -> None:
-        mdp, policy = chain.mdp, chain.policy
-        tau: FloatArray | None
-        self.action: IntArray | None = None
+        mdp, policy, P = chain.mdp, chain.policy, chain.transition_matrix
         taken: Any
+        self.action: IntArray | None = None
+        tau: FloatArray | None = chain.durations
         if mdp is None or policy is None:
-            (taken, self.after), self.p = (
-                edges(chain.transition_matrix),
-                chain.transition_matrix.data,
-            )
-            self.state, reward, tau = taken, chain.reward, chain.durations
+            taken, self.after = edges(P)
+            self.state, self.p, reward = taken, P.data, chain.reward
         else:
             state, action = np.nonzero(policy)
             p = policy[state, action, None] * mdp.probability[state, action]
@@ -188,10 +185,9 @@ class OutcomeTable:
         is_long = n > SHORT and (self.first.size - 1) * self.width <= 4 * self.after.size + 10**6
         pieces, ends, size = np.zeros((0, 1), dtype=np.int64), [0], 1
         unused: dict[int, list[int]] = {}  # pieces by start
-        path = [pieces.ravel()]
+        path, length = [pieces.ravel()], 0
         # Single steps before the next pieces are drawn; steps in single ones and in these pieces.
         n_left, in_singles, in_pieces = FIRST_STEPS if is_long else n, 0, 0
-        length = 0
         while length < n:
             taken = []
             for u in rng.random(min(n_left, n - length, BLOCK)).tolist():
