@@ -443,14 +443,17 @@ class SeminormLSTDAgent:
         settled, the samples do not determine the values of the start, or its mean value contradicts
         the observed rewards.
         """
+        self._fit()
+        if found := self.diagnostics().warnings:
+            warnings.warn("; ".join(found), FitWarning, stacklevel=2)
+        return self
+
+    def _fit(self) -> None:
         source, encoding, n_batches = self._source
         check_single_class(source, encoding)
         check_own_trials(source)
         self._fitted = Fit.of(source, encoding, self._fit_options, n_batches)
         self._diagnostics = None
-        if found := self.diagnostics().warnings:
-            warnings.warn("; ".join(found), FitWarning, stacklevel=2)
-        return self
 
     def predict(self, observations: Any, t: ArrayLike | None = None) -> FloatArray:
         """Return calibrated relative values.
@@ -743,7 +746,6 @@ class SeminormLSTDAgent:
             agent = cls(**saved.options)
             saved.restore(agent.collector)
         if saved.is_fitted:
-            with refusing(path, "cannot be fitted again"), warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # they were shown when it was fitted
-                agent.fit()
+            with refusing(path, "cannot be fitted again"):
+                agent._fit()  # its warnings were shown when it was fitted
         return agent

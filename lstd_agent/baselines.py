@@ -46,13 +46,7 @@ _MOST_GROWTH = 1e3  # of errors from the first update to the last
 
 @dataclass(frozen=True, eq=False)
 class LinearValue:
-    """An estimate f(s)·weights + offset of the bias.
-
-    Attributes
-    ----------
-    weights : ndarray, shape (d,)
-    offset : float
-    """
+    """An estimate f(s)·w + o of the bias, with ``weights`` w (d,) and the ``offset`` o."""
 
     weights: FloatArray
     offset: float
@@ -183,13 +177,13 @@ def certainty_equivalence(counts: TransitionCounts, gain: float | None = None) -
     """Return the bias (S,) of the chain that has the frequencies of all timesteps.
 
     One value a state, without features, from ``counts``; the ``gain`` is as in
-    `average_reward_lstd`. The name is from Kumar & Varaiya (1986), "Stochastic Systems: Estimation,
-    Identification, and Adaptive Control".
+    `average_reward_lstd`. It is NaN for states from which no transitions lead to the most visited
+    state. The name is from Kumar & Varaiya (1986), "Stochastic Systems: Estimation, Identification,
+    and Adaptive Control".
 
     Returns
     -------
     ndarray, shape (S,)
-        NaN for states from which no transitions lead to the most visited state.
     """
     source, half = CountRows([counts], np.ones((counts.n_states, 1))), (counts.t_max + 1) // 2
     if gain is None:

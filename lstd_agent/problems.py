@@ -126,8 +126,7 @@ def full_distributions(chain: MarkovChain, t_max: int) -> FloatArray:
 def settled_time(chain: MarkovChain, distributions: FloatArray) -> int:
     """Return the first timestep from which p^t changes by rounding alone, at most t_max.
 
-    The transient mass must have died out to 1e-24, since errors are roots of it. Neither that mass
-    nor the total variation to p* ever grows, so the last timestep above a threshold decides.
+    The transient mass must have died out to 1e-24, since errors are roots of it.
     """
     distance = 0.5 * np.abs(distributions - chain.stationary_distribution).sum(axis=1)
     transient_mass = distributions[:, chain.transient_states].sum(axis=1)
@@ -161,11 +160,7 @@ class PiecewiseValues:
 
 
 class StepwiseErrors:
-    """The errors of any number of values on one chain with features (S, d).
-
-    Distributions (t_max + 1, S) are p^t of all timesteps to evaluate; ``rcond`` is the relative
-    cutoff of the pseudoinverses of Z.
-    """
+    """The errors of values on one chain with features (S, d) and p^t (t_max + 1, S)."""
 
     def __init__(
         self,

@@ -137,9 +137,7 @@ class StartValueCallback(BaseCallback):
         policy = partial(model.predict, deterministic=self._deterministic)
         agent = SeminormLSTDAgent(self._features, **self._options)
         agent.collect(self._env, policy, batched=True, **self._how)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FitWarning)  # said below, with the step of learning
-            agent.fit()
+        agent._fit()  # its warnings are given here, with the step of learning
         if found := agent.diagnostics().warnings:
             warnings.warn(f"after {n_steps} steps: {'; '.join(found)}", FitWarning, stacklevel=2)
         gain, start = (agent.gain_, agent.gain_error_), (agent.start_bias_, agent.start_bias_error_)

@@ -91,14 +91,7 @@ class BudgetError(EvaluationError, RuntimeError):
 
 @dataclass(frozen=True)
 class Budget:
-    """The trials that a method may run.
-
-    Attributes
-    ----------
-    n_trials : int
-    t_max : int
-        The last timestep: a trial has t_max + 1 steps, at timesteps 0 to t_max.
-    """
+    """The trials that a method may run: ``n_trials``, each of the timesteps 0 to ``t_max``."""
 
     n_trials: int
     t_max: int
@@ -115,20 +108,16 @@ class Budget:
 
 
 class BudgetedEnv(VectorWrapper):
-    """A vector environment that refuses more than a budget.
-
-    Every reset starts a trial in each copy. A round beyond the budget, or a step beyond timestep
-    ``t_max``, raises `BudgetError`.
+    """A vector environment that refuses more than a budget, by `BudgetError`.
 
     Parameters
     ----------
     env : VectorEnv
-        With ``budget.num_envs`` copies.
+        With ``budget.num_envs`` copies, in each of which a reset starts a trial.
     budget : Budget
 
     Attributes
     ----------
-    budget : Budget
     n_rounds : int
         How many rounds of trials have been started.
     """
@@ -229,13 +218,9 @@ BUILT_IN: dict[str, Method] = {
 
 @dataclass(frozen=True)
 class Scores:
-    """Scores of methods; ``print`` shows a table of all problems, and one by environment.
+    """Scores of ``methods``; ``print`` shows a table of all problems, and one by environment.
 
-    Attributes
-    ----------
-    rows : tuple of dict
-        One for each method and problem, with the errors themselves.
-    methods : tuple of str
+    The ``rows``, one for each method and problem, hold the errors themselves.
     """
 
     rows: tuple[Row, ...]
@@ -335,10 +320,9 @@ def score(
     ----------
     method : callable, or mapping of names to callables
         ``method(env, policy, budget, seed)`` gets a `BudgetedEnv`, the action of each state (S,), a
-        `Budget` and an integer for all that is random; if it has a parameter ``features``, also the
-        problem's table (S, d). It returns values (S,), or (t_max + 1, S) if they differ by
-        timestep, up to a constant; or a pair of values and the gain. Workers must be able to
-        import it.
+        `Budget` and an integer for all that is random; with a parameter ``features``, also a table
+        (S, d). It returns values (S,), or (t_max + 1, S) by timestep, up to a constant; or a pair
+        of values and the gain. Workers must be able to import it.
     environments : sequence of str, or mapping of names to TabularMDP
         Mnemonics, or ids of environments with an exact model. Episodes of a table P start again.
     rhos : sequence of float

@@ -52,6 +52,11 @@ def section(docstring: str, title: str) -> str:
     return dict(zip(parts[1::2], parts[2::2], strict=True)).get(title, "")
 
 
+def named_in(docstring: str) -> str:
+    """Return the names in a docstring's text."""
+    return " ".join(re.findall("``(.*?)``", docstring))
+
+
 def names_of(function: Any, *, is_bound: bool) -> list[str]:
     """Return the parameters that a call gives: of a method, all but the first."""
     return list(inspect.signature(function).parameters)[is_bound:]
@@ -68,7 +73,7 @@ def test_a_function_describes_its_parameters_and_result(name: str) -> None:
     if re.search(r"[Ss]ee `(SeminormLSTDAgent|TabularEnv|TabularMDP)\.\w+`", docstring):
         return
     # A few parameters may be named in the text itself; options may be those of the class.
-    described = section(docstring, "Parameters") or " ".join(re.findall("``(.*?)``", docstring))
+    described = section(docstring, "Parameters") or named_in(docstring)
     own = names_of(function, is_bound=name.rpartition(".")[0] not in PACKAGES)
     own = [p for p in own if "options" not in own or section(docstring, "Parameters")]
     assert [p for p in own if not re.search(rf"\b{p}\b", described)] == []
@@ -91,5 +96,6 @@ def test_a_class_describes_its_parameters(name: str) -> None:
         return
     docstring = inspect.getdoc(cls) or ""
     described = section(docstring, "Parameters") + section(docstring, "Attributes")
+    described = described or named_in(docstring)
     own = names_of(cls.__init__, is_bound=True) if "__init__" in vars(cls) else []
     assert [p for p in own if not re.search(rf"\b{p.lstrip('_')}\b", described)] == []

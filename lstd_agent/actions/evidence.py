@@ -170,15 +170,9 @@ class CountedEvidence(ActionEvidence):
             raise NotFittedError(NO_ACTIONS)
         n_actions, first = trials.actions
         actions = np.append(np.asarray(policy) - first, [0] * (S - encoding.n)).astype(np.int64)
-        found = []
-        for counts in trials.batches.sums:
-            N, held = counts.transition_counts, (counts.reward_sums, counts.duration_sums)
-            sums: Any = [None if M is None else np.bincount(M.indices, M.data, S) for M in held]
-            state, next_state = np.divmod(N.indices.astype(np.int64), S)
-            living = state != (encoding.terminal if encoding.ends else -1)
-            moves = state[living], next_state[living]
-            found.append(ActionCounts.of_policy(n_actions, actions, moves, N.data[living], *sums))
-        return found
+        terminal = encoding.terminal if encoding.ends else None
+        of, sums = ActionCounts.of_policy, trials.batches.sums
+        return [of(counts, n_actions, actions, terminal) for counts in sums]
 
     @cached_property
     def _counts(self) -> ActionCounts:

@@ -42,9 +42,14 @@ if TYPE_CHECKING:
 _OPTIONS = "t_max", "n_trials", "n_errors", "on_termination", "observations"
 
 # The types of its file.
-_MAKERS: Makers = {**MAKERS, SavedSearch: SavedSearch, Iteration: Iteration}
-for _name in ("CountedSamples", "VectorSamples"):  # in earlier files
-    _MAKERS[type(_name, (), {})] = lambda **parts: tuple(parts.values())
+_MAKERS: Makers = {
+    **MAKERS,
+    SavedSearch: SavedSearch,
+    Iteration: Iteration,
+    # Names in earlier files.
+    type("CountedSamples", (), {}): lambda counts, starts, actions: (counts, starts, actions),
+    type("VectorSamples", (), {}): lambda rounds: rounds,
+}
 
 # A policy is worse than another if its trials earn less by this many standard errors.
 _WORSE = 3.0

@@ -163,9 +163,8 @@ def exact_figures(mdp: TabularMDP, best: OptimalPolicy, policy: Any) -> dict[str
 def as_text(report: dict[str, Any]) -> str:
     """Return the text that follows the iterations."""
     n, exact, policy = len(report["iterations"]), report["exact"], report["policy"]
-    lines = [f"stopped after {n} iterations, the last of which changed the policy"]
-    if report["converged"]:
-        lines = [f"nothing changes after {n} iterations"]
+    changed = f"stopped after {n} iterations, the last of which changed the policy"
+    lines = [f"nothing changes after {n} iterations" if report["converged"] else changed]
     if exact is not None:
         found = "the policy has several recurrent classes, and no one gain"
         if exact["exact_gain"] is not None:

@@ -162,10 +162,7 @@ def check_cost(
     policy: np.ndarray[Any, Any],
     t_max: int,
 ) -> None:
-    """Say how long the trials will take, by the speed of a few timesteps, unless it is short.
-
-    More than ``--max-minutes`` are refused.
-    """
+    """Say how long the trials will take, unless it is short; refuse more than ``--max-minutes``."""
     n_steps, few = args.trials * (t_max + 1), min(t_max, 9)
     if n_steps < _CHEAP_STEPS:
         return

@@ -22,7 +22,7 @@ from scipy import sparse
 
 from lstd_agent.arrays import IntArray
 from lstd_agent.errors import InvalidInputError, check_integer
-from lstd_agent.trials.counts import ActionCounts, TransitionCounts, total
+from lstd_agent.trials.counts import ActionCounts, TransitionCounts, check_counts, total
 from lstd_agent.trials.kept import KeptTrials, check_timed, in_words, taken_to_file, together
 
 # Numbers that are hashed at a time.
@@ -145,14 +145,9 @@ class CountedTrials:
 
     @classmethod
     def of(
-        cls,
-        counts: TransitionCounts,
-        b: int,
-        n_batches: int,
-        taken: ActionCounts | None = None,
-        sample: TrialSample | None = None,
+        cls, counts: TransitionCounts, b: int, n_batches: int, taken: Any, sample: Any
     ) -> CountedTrials:
-        """Return trials, given by counts, that are all in batch b of ``n_batches``."""
+        """Return trials, given by what `CountedTrials` has of them, all in one batch b."""
         T, is_here = counts.t_max + 1, np.arange(n_batches) == b
         row = (np.arange(n_batches * T + 1) + n_batches - 1 - b) // n_batches
         matrices: list[Any] = []
@@ -180,7 +175,7 @@ class CountedTrials:
         if found.n_at is not None and found.n_at.shape != (B, found.t_max + 1):
             raise InvalidInputError(f"n_at of {B} batches has shape {found.n_at.shape}")
         for b in range(B):
-            TransitionCounts.of(found.batch(b)[0])
+            check_counts(found.batch(b)[0])
         if taken is not None and (taken.n_batches, taken.n_states) != (B, S):
             raise InvalidInputError("the action counts have other states or batches")
         if sample is not None:

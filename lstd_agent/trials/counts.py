@@ -78,19 +78,16 @@ class TransitionCounts:
         InvalidInputError
             If ``n_trials`` trials cannot have these counts.
         """
-        if isinstance(counts, cls):
-            checked = counts
-        else:
-            times = getattr(counts, "duration_sums", None)
-            checked = cls(
-                check_integer("n_states", counts.n_states, 1),
-                check_integer("n_trials", counts.n_trials, 1),
-                sparse.csr_array(counts.transition_counts),
-                sparse.csr_array(counts.reward_sums),
-                getattr(counts, "n_at", None),
-                None if times is None else sparse.csr_array(times),
-            )
-        _check_counts(checked)
+        times = getattr(counts, "duration_sums", None)
+        checked = cls(
+            check_integer("n_states", counts.n_states, 1),
+            check_integer("n_trials", counts.n_trials, 1),
+            sparse.csr_array(counts.transition_counts),
+            sparse.csr_array(counts.reward_sums),
+            getattr(counts, "n_at", None),
+            None if times is None else sparse.csr_array(times),
+        )
+        check_counts(checked)
         return checked
 
     def __add__(self, other: TransitionCounts) -> TransitionCounts:
@@ -141,7 +138,7 @@ class CountsLike(Protocol):
     def reward_sums(self) -> Any: ...  # noqa: D102
 
 
-def _check_counts(counts: TransitionCounts) -> None:
+def check_counts(counts: TransitionCounts) -> None:
     """Raise `InvalidInputError` unless trials can have these counts."""
     S, n, N = counts.n_states, counts.n_trials, counts.transition_counts
     T, sums = N.shape[0], {"reward_sums": counts.reward_sums}
@@ -272,30 +269,27 @@ class ActionCounts:
 
     @classmethod
     def of_policy(
-        cls,
-        n_actions: int,
-        actions: IntArray,
-        moves: tuple[IntArray, IntArray],
-        count: IntArray,
-        rewards: FloatArray,
-        durations: FloatArray | None = None,
+        cls, counts: TransitionCounts, n_actions: int, actions: IntArray, terminal: int | None
     ) -> ActionCounts:
-        """Return the counts of a policy that takes actions (S,), from 0.
+        """Return the counts of a policy that takes actions (S,), none in a terminal state.
 
-        Moves are states and next states (n,), in any order, each with its count (n,). Rewards and
-        durations (S,) are sums on leaving each state. Their squares are computed as if all rewards
-        on leaving a state were equal.
+        Squares are computed as if all rewards, and all durations, on leaving a state were equal.
         """
-        S, (state, next_state) = len(actions), moves
+        S, N = counts.n_states, counts.transition_counts
+        state, next_state = np.divmod(N.indices.astype(np.int64), S)
+        n = N.data * (state != terminal)
+        state, next_state, n = state[n > 0], next_state[n > 0], n[n > 0]
         keys = (state * n_actions + actions[state]) * S + next_state
-        key, _, total = grouped(keys, S**2 * n_actions, count)
-        origin, visits = key // (S * n_actions), np.maximum(np.bincount(state, count, S), 1.0)
-        mean: FloatArray = (rewards / visits)[origin]
-        times: tuple[FloatArray, ...] = ()
-        if durations is not None:
-            time = (durations / visits)[origin]
-            times = total * time, total * time**2, total * (mean * time)
-        sums = total * mean, total * mean**2, *times
+        key, _, total = grouped(keys, S**2 * n_actions, n)
+        origin, visits = key // (S * n_actions), np.maximum(np.bincount(state, n, S), 1.0)
+        mean, *times = (
+            (np.bincount(M.indices, M.data, S) / visits)[origin]
+            for M in (counts.reward_sums, counts.duration_sums)
+            if M is not None
+        )
+        sums = [total * mean, total * mean**2]
+        for time in times:
+            sums += [total * time, total * time**2, total * (mean * time)]
         return cls._of(S, n_actions, 1, key, total.astype(np.int64), *sums)
 
     def checked(self) -> ActionCounts:

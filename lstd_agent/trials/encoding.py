@@ -114,8 +114,10 @@ class _Shared:
                 "a trial does not start at its end, and does not go on after it"
             )
         found = self._states_of(observations[living])
-        states = np.full((*living.shape, *found.shape[1:]), self.terminal, found.dtype)
+        states = np.empty((*living.shape, *found.shape[1:]), found.dtype)
         states[living] = found
+        if not living.all():
+            states[~living] = self.terminal
         return states
 
     # Each kind defines its own.

@@ -36,10 +36,7 @@ class UserLoop:
     """
 
     def __init__(
-        self,
-        gathered: Any,
-        known: Callable[[], Encoding],
-        lock: AbstractContextManager[Any],
+        self, gathered: Any, known: Callable[[], Encoding], lock: AbstractContextManager[Any]
     ) -> None:
         self._gathered, self._known, self._lock = gathered, known, lock
         self.policy: tuple[Actor, np.random.Generator, Encoding] | None = None
@@ -123,14 +120,9 @@ class UserLoop:
         trial.advance(reward, next_observation, terminated, None, duration)
 
     def _observe_batch(
-        self,
-        t: int,
-        observation: Any,
-        reward: Any,
-        next_observation: Any,
-        terminated: ArrayLike,
-        duration: ArrayLike | None,
+        self, t: Any, observation: Any, reward: Any, following: Any, terminated: Any, duration: Any
     ) -> None:
+        """Record transitions in lockstep."""
         rewards, (n, *_) = as_rewards(reward, (len(reward),), t), np.shape(reward)
         if self._trial.n_timesteps:
             raise InvalidInputError("a single trial is under way: call end_trial() first")
@@ -138,7 +130,7 @@ class UserLoop:
         t = self._checked_timestep(t, trials.n_timesteps if trials else 0)
         if trials is not None and get_ident() != self._thread:
             raise _other_thread()
-        state, next_state = encoding.encode(observation), encoding.encode(next_observation)
+        state, next_state = encoding.encode(observation), encoding.encode(following)
         shapes = (state.shape[:1], rewards.shape, next_state.shape[:1])
         if n == 0 or shapes != ((n,),) * 3:
             raise InvalidInputError(

@@ -228,10 +228,7 @@ class LockstepTrials:
             for _ in range(n, t_max + 1):
                 self.advance(nothing, self.states, None, None, times)
         elif t_max not in (None, n - 1):
-            raise InvalidInputError(
-                f"these trials have timesteps 0 to {n - 1}, the others 0 to {t_max}: all trials "
-                "must have the same t_max. Drop them with drop_trial()"
-            )
+            raise _other_length(n, t_max)
 
     def finish(self) -> Portion:
         """Return the trials, all of them over the same timesteps."""
@@ -335,11 +332,7 @@ class SequentialTrials:
             )
         t_max = n - 1 if self.t_max is None else self.t_max
         if n > t_max + 1 or (n < t_max + 1 and not self.terminated):
-            raise InvalidInputError(
-                f"this trial has timesteps 0 to {n - 1}, the others 0 to {t_max}: all "
-                "trials must have the same t_max (was it truncated? then raise the "
-                "environment's max_episode_steps). Drop it with drop_trial()"
-            )
+            raise _other_length(n, t_max)
         states = self.encoding.compact(self._encode_held())
         if self.terminated:  # one more state, as in trials that go on
             states = np.append(states, states[-1:], axis=0)
@@ -402,6 +395,14 @@ def as_rewards(reward: Any, shape: tuple[int, ...], t: int) -> FloatArray:
     raise InvalidInputError(
         f"a reward is one number; got {reward!r} at timestep {t}: have the environment return a "
         "float, for instance by gymnasium.wrappers.TransformReward"
+    )
+
+
+def _other_length(n: int, t_max: int | None) -> InvalidInputError:
+    return InvalidInputError(
+        f"this trial has timesteps 0 to {n - 1}, the others 0 to {t_max}: all trials must have the "
+        "same t_max (was it truncated? then raise the environment's max_episode_steps). Drop it "
+        "with drop_trial()"
     )
 
 

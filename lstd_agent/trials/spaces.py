@@ -203,16 +203,14 @@ def _one_hot(choice: NDArray[Any], n: int, space: Space[Any]) -> NDArray[np.uint
 
 def flat_size(space: Space[Any]) -> int:
     """Return the number of components of a flattened observation, or raise if there is none."""
-    members = _members(space)
-    if members is not None:
-        return sum(flat_size(member) for _, member in members)
     flat = spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary, spaces.Box
-    if not isinstance(space, flat):
+    parts = [leaf for leaf, _ in leaves(space, space)]
+    if wrong := [leaf for leaf in parts if not isinstance(leaf, flat)]:
         raise InvalidInputError(
-            f"observations of {space} have no flat form of fixed length; wrap the environment so "
-            "that it observes a Discrete, Box, MultiDiscrete, MultiBinary, Dict or Tuple space"
+            f"observations of {wrong[0]} have no flat form of fixed length; wrap the environment "
+            "so that it observes a Discrete, Box, MultiDiscrete, MultiBinary, Dict or Tuple space"
         )
-    return int(spaces.flatdim(space))
+    return sum(int(spaces.flatdim(leaf)) for leaf in parts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -229,10 +227,11 @@ class Numbering:
     @classmethod
     def of(cls, space: Space[Any]) -> Numbering | None:
         """Return the numbering of a space, or None if it has more elements than int64 numbers."""
-        ranges = _ranges(space)
-        if ranges is None or not 0 < len(ranges) <= _MAX_PARTS:
+        found = [_ranges(leaf) for leaf, _ in leaves(space, space)]
+        if None in found:
             return None
-        if math.prod(size for _, size in ranges) >= 2**62:
+        ranges = [part for each in found for part in each or ()]
+        if not 0 < len(ranges) <= _MAX_PARTS or math.prod(n for _, n in ranges) >= 2**62:
             return None
         low, sizes = np.array(ranges, dtype=np.int64).T
         return cls(space, low, sizes)
@@ -274,21 +273,20 @@ class Numbering:
 
 
 def _ranges(space: Space[Any]) -> list[tuple[int, int]] | None:
-    """Return smallest value and number of values of each part; None of an infinite space."""
-    members = _members(space)
-    if members is not None:
-        inner = [_ranges(member) for _, member in members]
-        return None if None in inner else [part for parts in inner for part in parts or ()]
+    """Return smallest value and number of values of each part of a space without members.
+
+    None if it is infinite, or has more parts than can be numbered.
+    """
+    n_parts = math.prod(space.shape or ())
+    if n_parts > _MAX_PARTS:
+        return None
     if isinstance(space, spaces.Discrete):
         return [(int(space.start), int(space.n))]
     if isinstance(space, spaces.MultiDiscrete):
         return list(zip(space.start.ravel().tolist(), space.nvec.ravel().tolist(), strict=True))
     if isinstance(space, spaces.MultiBinary):
-        n_parts = math.prod(space.shape)
-        return [(0, 2)] * n_parts if n_parts <= _MAX_PARTS else None
+        return [(0, 2)] * n_parts
     if isinstance(space, spaces.Box) and space.dtype is not None and space.dtype.kind in "iu":
-        if math.prod(space.shape) > _MAX_PARTS:
-            return None
         bounds = zip(space.low.ravel().tolist(), space.high.ravel().tolist(), strict=True)
         return [(low, high - low + 1) for low, high in bounds]
     return None

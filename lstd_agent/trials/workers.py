@@ -121,9 +121,17 @@ def collect_shards(
                 f"fails: {error}. Define functions at the top level of a module, not as lambdas "
                 "or inside of functions"
             ) from error
-    shards: Iterator[_Shard] = (
-        (number, source, slim, policy, own) for number, own in enumerate(_requests(request))
-    )
+    size = request.shard_size or min(_MAX_TRIALS, -(-request.n_trials // _SHARDS))
+    entropy = np.random.SeedSequence(request.seed).entropy
+    quiet = replace(request, progress=False, executor=None)
+
+    def shards() -> Iterator[_Shard]:
+        for number, piece in enumerate(quiet.pieces(size)):
+            # The same sequence as from spawn(), without its predecessors.
+            spawned = np.random.SeedSequence(entropy, spawn_key=(number,))
+            seed = int(spawned.generate_state(1, np.uint64)[0])
+            yield number, source, slim, policy, replace(piece, seed=seed)
+
     early: dict[int, Portion] = {}  # finished before an earlier shard
     following = 0
 
@@ -143,21 +151,10 @@ def collect_shards(
     how: Any = {"workers": request.workers, "executor": request.executor}
     with progress_bar(request.n_steps, "step", request.progress, scale=True) as bar:
         try:
-            run_tasks(_collect_shard, shards, finish, **how)
+            run_tasks(_collect_shard, shards(), finish, **how)
         finally:
             for number in sorted(early):
                 keep(early[number])
-
-
-def _requests(request: Request) -> Iterator[Request]:
-    """Yield the request of each shard, with its own seed."""
-    size = request.shard_size or min(_MAX_TRIALS, -(-request.n_trials // _SHARDS))
-    entropy = np.random.SeedSequence(request.seed).entropy
-    quiet = replace(request, progress=False, executor=None)
-    for number, piece in enumerate(quiet.pieces(size)):
-        # The same sequence as from spawn(), without its predecessors.
-        spawned = np.random.SeedSequence(entropy, spawn_key=(number,))
-        yield replace(piece, seed=int(spawned.generate_state(1, np.uint64)[0]))
 
 
 def _find_spec(env_id: str) -> EnvSpec:

@@ -229,7 +229,7 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "ragged": (lambda a: a.observe(0, [0, [1]], [1.0, 1.0], [1, 1]), "all rows of one length"),
     "terminated": (lambda a: a.observe(0, 0, 1.0, 1, [True, False]), "terminated is a bool"),
     "log": (lambda a: a.add_trials([[0, [1]]], [[1.0]]), "observations of a trial must be"),
-    "rewards": (lambda a: a.add_trials([[0, 1]], [["1"]]), "rewards of trial 0 are one number"),
+    "rewards": (lambda a: a.add_trials([[0, 1]], [["1"]]), "of trial 0 must be real numbers"),
     "no rewards": (lambda a: a.add_trials([[0, 1]], 3), "rewards are given for each trial; got 3"),
     "kept": (lambda a: a.add(KeptTrials.of([[0], [0, 1]], [[1.0]])), "observations must be"),
     "policy": (

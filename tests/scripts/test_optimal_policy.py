@@ -10,6 +10,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from lstd_agent.commands import optimal
+from lstd_agent.environments import find_id
 from unichain_gym import make_mdp
 
 
@@ -53,3 +54,8 @@ def test_bad_arguments_end_in_one_clear_error(
     error_of: Any, argv: tuple[str, ...], message: str
 ) -> None:
     assert message in error_of(optimal.main, *argv)
+
+
+def test_a_name_without_a_version_is_the_latest_one() -> None:
+    names = {"h6": "Unichain-h6-v0", "Unichain-h6": "Unichain-h6-v0", "CartPole": "CartPole-v1"}
+    assert {name: find_id(name) for name in names} == names
