@@ -34,10 +34,7 @@ LISTED = (
 
 @dataclass(frozen=True, eq=False)
 class Outcomes:
-    """A list of n outcomes; each array has shape (n,).
-
-    Probabilities may be of lower precision than double: see `unichain_gym.rounding`.
-    """
+    """A list of n outcomes; each array has shape (n,). Probabilities may be of lower precision."""
 
     n_states: int
     n_actions: int

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 
-from unichain_gym import hitting, horizon, restriction, rewards, spectrum, stepwise
+from unichain_gym import hitting, restriction, rewards, spectrum, stepwise
 from unichain_gym.drawing import draw_chain
 from unichain_gym.elimination import finite
 from unichain_gym.errors import InvalidModelError, MulticlassError
@@ -171,9 +171,7 @@ class MarkovChain:
     def _limits(self) -> Limits:
         return Limits(self.transition_matrix, self._structure)
 
-    @cached_property
-    def _outcomes(self) -> OutcomeTable:
-        return OutcomeTable(self)
+    _outcomes = cached_property(OutcomeTable)
 
     @cached_property
     def recurrent_classes(self) -> list[IntArray]:
@@ -398,7 +396,7 @@ class MarkovChain:
     stepwise_distributions = stepwise.stepwise_distributions
     mixing_time = stepwise.mixing_time
     max_absorption_time = stepwise.max_absorption_time
-    finite_horizon_value = horizon.finite_horizon_value
+    finite_horizon_value = rewards.finite_horizon_value
     simulate = simulate
     plot = draw_chain
 

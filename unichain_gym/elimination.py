@@ -8,9 +8,6 @@ where N holds the transitions among some states and e the probability of leaving
 elimination the off-diagonal entries only grow in size, and the pivot of state k is the sum of its
 remaining entries and its exit. No step subtracts, so every entry of the factors has a small
 relative error, even for nearly decomposable chains (O'Cinneide, 1993, Numer. Math. 65).
-
-`GthFactors` factorizes dense matrices, `eliminate` sparse matrices, many states at a time, and
-`ObjectFactors` numbers of any type, such as fractions or decimals.
 """
 
 from __future__ import annotations

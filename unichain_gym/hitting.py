@@ -36,7 +36,7 @@ from unichain_gym.errors import InvalidArgumentError, InvalidModelError, ModelTo
 from unichain_gym.interface import BoolArray, FloatArray, IntArray, OutcomeModel, RewardProcess
 from unichain_gym.labels import read_states
 from unichain_gym.linear import Solver, find_solver
-from unichain_gym.pairs import Pairs, list_pairs
+from unichain_gym.pairs import Pairs
 from unichain_gym.structure import edges, group_sums, keep_edges, row_sums, search_breadth_first
 
 MAX_TARGETS = 1_000
@@ -233,7 +233,7 @@ def find_diameter(mdp: OutcomeModel) -> float:
             f"the diameter takes a policy iteration for each of {S} target states; the limit is "
             f"{MAX_TARGETS} states. For one target and one policy there is chain.hitting_time"
         )
-    pairs = list_pairs(mdp)
+    pairs = mdp._pairs
     place = pairs.Q.indices, pairs.source
     backward = sparse.csr_array((np.ones(pairs.Q.nnz), place), shape=(S, S))
     largest = 0.0

@@ -8,10 +8,10 @@ All have the matrix A = diag(N 1 + e) - N of `unichain_gym.elimination`. In orde
 ``GTH``
     Up to `SMALL_STATES` states: dense elimination without subtraction. If products of probabilities
     underflow, ``ranged GTH`` for up to `RANGED_STATES` states.
+``dense LU``
+    Up to `DENSE_STATES` states, or if at least one entry in twenty is nonzero.
 ``sparse LU``
     If the reverse Cuthill-McKee ordering bounds elimination by few multiplications.
-``dense LU``
-    If at least one entry in twenty is nonzero.
 ``sparse GTH``
     For many states, if elimination has little fill-in (trees).
 ``BiCGStab``
@@ -41,7 +41,6 @@ a sum of random errors: √k roundings for k terms.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -106,18 +105,18 @@ class Method(NamedTuple):
     solve: Callable[[FloatArray, bool], tuple[FloatArray, int]]
 
 
-def sparse_lu(A: sparse.csr_array, order: Any = "COLAMD", panel_size: int | None = None) -> Method:
+def sparse_lu(A: sparse.csr_array) -> Method:
     """Eliminate by SuperLU, without pivoting since A is diagonally dominant."""
-    try:
-        lu: Any = splu(A.tocsc(), order, diag_pivot_thresh=0.0, panel_size=panel_size)
+    try:  # this order and panel size are the fastest where little fills in
+        lu: Any = splu(A.tocsc(), "MMD_AT_PLUS_A", diag_pivot_thresh=0.0, panel_size=1)
     except RuntimeError:  # a pivot of 0: the chain is nearly decomposable
         return Method("sparse LU", lambda c, transposed: (np.full_like(c, np.nan), 0))
     return Method("sparse LU", lambda c, transposed: (lu.solve(c, "T" if transposed else "N"), 0))
 
 
-def dense_lu(A: FloatArray) -> Method:
+def dense_lu(A: Any) -> Method:
     """Eliminate by LAPACK, called without SciPy's checks, which take longer for 100 states."""
-    lu, pivots, _ = dgetrf(A)
+    lu, pivots, _ = dgetrf(A if isinstance(A, np.ndarray) else A.toarray())
     return Method("dense LU", lambda c, transposed: (dgetrs(lu, pivots, c, transposed)[0], 0))
 
 
@@ -158,23 +157,13 @@ def krylov(A: sparse.csr_array) -> Method:
     return Method(KRYLOV, solve)
 
 
-def find_method(P: Any) -> Callable[[Any, float, FloatArray], FloatArray]:
-    """Return an uncertified solver of x = c + γ P x, for matrices like P, dense or CSR."""
-    n = P.shape[0]
-    is_dense = isinstance(P, np.ndarray) or n <= DENSE_STATES or _is_dense(P)
-    make: Callable[[sparse.csr_array], Method] = krylov
-    if not is_dense and _is_little(elimination_work(P), n):  # faster where little fills in
-        make = partial(sparse_lu, order="MMD_AT_PLUS_A", panel_size=1)
-    eye = sparse.eye_array(n, format="csr")
-
-    def solve(P: Any, discount: float, c: FloatArray) -> FloatArray:
-        if not is_dense:
-            return make(eye - discount * P).solve(c, False)[0]
-        A = -discount * (P if isinstance(P, np.ndarray) else P.toarray())
-        A.flat[:: n + 1] += 1.0
-        return dense_lu(A).solve(c, False)[0]
-
-    return solve
+def find_method(N: Any) -> Callable[[Any], Method]:
+    """Return the method for systems with entries like N, dense or CSR."""
+    n = N.shape[0]
+    if n <= DENSE_STATES or _is_dense(N):
+        return dense_lu
+    limit = min(max(LITTLE_WORK, GRID_WORK * n * n), ELIMINATION_WORK)
+    return sparse_lu if elimination_work(N) <= limit else krylov
 
 
 class CertifiedSolver:
@@ -194,7 +183,7 @@ class CertifiedSolver:
         n = exit_rate.size
         A: Any
         if make is dense_lu:
-            A = -N.toarray()
+            A = -(N if isinstance(N, np.ndarray) else N.toarray())
             np.fill_diagonal(A, 0.0)
             self._rate = exit_rate - A.sum(axis=1)
             np.fill_diagonal(A, self._rate)
@@ -304,15 +293,15 @@ Solver = Eliminated | CertifiedSolver
 """Solves A x = c and x A = c, and has a method name and an error bound."""
 
 
-def find_solver(N: sparse.csr_array, exit_rate: FloatArray) -> Solver:
+def find_solver(N: Any, exit_rate: FloatArray) -> Solver:
     """Return a solver of A = diag(N 1 + e) - N, for N ≥ 0 with ignored diagonal, and e ≥ 0.
 
-    From every state, a state with e > 0 must be reachable. If no digit is certain, or numbers
-    overflow, this function or the solver raises a `ConvergenceError`.
+    N is CSR, or dense for more than `SMALL_STATES` states. From every state, a state with e > 0
+    must be reachable. If no digit is certain, or numbers overflow, this function or the solver
+    raises a `ConvergenceError`.
     """
     n = exit_rate.size
-    is_dense = n > SMALL_STATES and _is_dense(N)
-    if not is_dense:
+    if n <= SMALL_STATES or not _is_dense(N):
         n_components, component = connected_components(N, connection="strong")
         if n_components == n:
             # SciPy numbers the components sinks first, so A is lower triangular in this order.
@@ -322,45 +311,42 @@ def find_solver(N: sparse.csr_array, exit_rate: FloatArray) -> Solver:
                 raise ConvergenceError(OUT_OF_RANGE)
             return _TriangularFactors(A, np.argsort(component))
     # Products of a few probabilities may exceed the range of doubles.
-    values = np.concatenate((N.data, exit_rate[exit_rate > 0.0]))
+    values = np.concatenate(
+        (N[N > 0.0] if isinstance(N, np.ndarray) else N.data, exit_rate[exit_rate > 0.0])
+    )
     if n <= RANGED_STATES and values.min() < SMALL_PROBABILITY * values.max():
-        return RangedFactors(N, exit_rate)
+        return RangedFactors(sparse.csr_array(N), exit_rate)
     if n <= SMALL_STATES:
         return _unless_underflow(GthFactors(N.toarray(), exit_rate), N, exit_rate)
 
     def without_subtraction(reason: str) -> Solver:
-        factors = eliminate(N, exit_rate, MAX_ENTRIES)
+        entries = sparse.csr_array(N)
+        factors = eliminate(entries, exit_rate, MAX_ENTRIES)
         if factors is None:
             raise ConvergenceError(
                 f"the system of {n} states is out of reach: {reason}, and elimination without "
                 f"subtraction would fill in on more than {MAX_CORE} states. Look at the weakly "
                 "linked parts of the chain apart, or remove transitions too rare to matter"
             )
-        return _unless_underflow(factors, N, exit_rate)
+        return _unless_underflow(factors, entries, exit_rate)
 
     def by_factors(reason: str) -> Solver:
-        if work > ELIMINATION_WORK:
+        if elimination_work(N) > ELIMINATION_WORK:
             return without_subtraction(reason)
         return CertifiedSolver(N, exit_rate, sparse_lu, without_subtraction)
 
-    if is_dense:
-        return CertifiedSolver(N, exit_rate, dense_lu, without_subtraction)
-    work = elimination_work(N)
-    if _is_little(work, n):
-        return CertifiedSolver(N, exit_rate, sparse_lu, without_subtraction)
+    make = find_method(N)
+    if make is not krylov:
+        return CertifiedSolver(N, exit_rate, make, without_subtraction)
     little = eliminate(N, exit_rate, max_entries=2 * N.nnz) if n > AFFORDABLE_STATES else None
     if little is not None:
         return _unless_underflow(little, N, exit_rate)
     return CertifiedSolver(N, exit_rate, krylov, by_factors)
 
 
-def _is_dense(N: sparse.csr_array) -> bool:
+def _is_dense(N: Any) -> bool:
     n = N.shape[0]
-    return n <= MAX_CORE and N.nnz >= DENSITY * n * n
-
-
-def _is_little(work: float, n: int) -> bool:
-    return work <= min(max(LITTLE_WORK, GRID_WORK * n * n), ELIMINATION_WORK)
+    return isinstance(N, np.ndarray) or (n <= MAX_CORE and N.nnz >= DENSITY * n * n)
 
 
 def _unless_underflow(

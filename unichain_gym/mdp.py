@@ -29,14 +29,15 @@ from unichain_gym.chain import MarkovChain
 from unichain_gym.drawing import draw_mdp
 from unichain_gym.errors import InvalidArgumentError
 from unichain_gym.hitting import find_diameter
-from unichain_gym.horizon import HorizonPolicy, find_horizon_policy
 from unichain_gym.interface import BoolArray, FloatArray, IntArray, OutcomeModel
 from unichain_gym.labels import agree_on_names, find_labels
 from unichain_gym.models import read_distribution, read_table
 from unichain_gym.optimal import Criterion, OptimalPolicy, find_optimal_policy, find_worst_policy
 from unichain_gym.outcomes import draw_thresholds, read_only
+from unichain_gym.pairs import list_pairs
 from unichain_gym.policies import DeterministicPolicies, check_policy, draw_policy
 from unichain_gym.restriction import reachable_mdp
+from unichain_gym.rewards import HorizonPolicy, find_horizon_policy
 from unichain_gym.storage import ARRAYS, LABELS, OPTIONAL, read_archive, write_archive
 from unichain_gym.summary import html_table
 from unichain_gym.toy_text import read_toy_text
@@ -198,6 +199,8 @@ class TabularMDP:
             return read_only(self.allowed_actions.astype(np.float64))
         duration: FloatArray = np.einsum("sak,sak->sa", self.probability, self.durations)
         return read_only(duration)
+
+    _pairs = cached_property(list_pairs)
 
     @cached_property
     def outcome_thresholds(self) -> FloatArray:

@@ -5,7 +5,7 @@ A policy is **gain**-optimal if its long-run average reward is the largest from 
 policies from every state; **Blackwell**-optimal if it is optimal for all discounts near enough to
 1; and **discounted**-optimal for one discount. Deterministic policies with these properties always
 exist (Puterman, 1994, Markov Decision Processes, theorems 6.2.10, 9.1.7, 10.1.3 and 10.1.4).
-`unichain_gym.policy_iteration` finds one policy, and `unichain_gym.optimal_actions` finds all
+`unichain_gym.policy_iteration` finds one policy, and `unichain_gym.unichain` finds all
 actions of optimal policies.
 """
 
@@ -21,11 +21,11 @@ import numpy as np
 from unichain_gym.errors import InvalidArgumentError, ModelTooLargeError
 from unichain_gym.interface import BoolArray, FloatArray, IntArray, OutcomeModel, RewardProcess
 from unichain_gym.limits import SolverReport
-from unichain_gym.optimal_actions import taken_by_optimal_policies
 from unichain_gym.outcomes import check_choice, check_discount, read_only
-from unichain_gym.pairs import in_fractions, list_pairs
+from unichain_gym.pairs import in_fractions
 from unichain_gym.policy_iteration import BLACKWELL, iterate_policies, rough_policy
 from unichain_gym.summary import abbreviate, format_table, html_table
+from unichain_gym.unichain import taken_by_optimal_policies
 
 Criterion = Literal["gain", "bias", "blackwell", "discounted"]
 _ORDER = {"gain": -1, "bias": 0, "blackwell": BLACKWELL, "discounted": -1}
@@ -65,7 +65,6 @@ class OptimalPolicy:
         Actions that may tie with the policy's. All others are decided.
     conserving, best : ndarray of bool, shape (S, A)
         Actions that conserve the terms of the criterion; actions that also conserve the next term.
-
 
     Examples
     --------
@@ -231,7 +230,7 @@ def find_optimal_policy(
             f"precision='exact' eliminates in fractions, for up to {EXACT_STATES} states; these "
             f"are {mdp.n_states}. Decide the `undecided` actions by their bounds"
         )
-    pairs, order = list_pairs(mdp), _ORDER[criterion]
+    pairs, order = mdp._pairs, _ORDER[criterion]
     rows, n_iterations = rough_policy(pairs, discount)
     found = iterate_policies(pairs, rows, order, discount, tolerance)
     last, n_iterations, is_exact = found[-1], n_iterations + len(found), False

@@ -1,9 +1,5 @@
 """Reading and checking arguments: arrays, numbers, choices, names, seeds; rows of probabilities.
 
-Probabilities with finitely many digits do not sum to 1. `sum_tolerance` bounds the rounding of such
-sums in doubles. `in_double` divides rows of lower precision, such as a network's float32 softmax,
-by their sums in double.
-
 A residue is the rounding error of a difference that should be zero: ``1 - 0.7 - 0.1 - 0.1 - 0.1``
 is 2.8e-17, ``1 - 0.9 - 0.1`` is -2.8e-17. As a probability it allows a transition once in 10^16
 steps, which changes recurrent classes and gain. `drop_residues` finds such entries.
@@ -216,6 +212,33 @@ def draw_thresholds(p: FloatArray) -> FloatArray:
     is_last[..., :-1] = later_mass[..., 1:] == 0.0
     thresholds[is_last] = np.inf
     return thresholds
+
+
+class RowSearch:
+    """Rows of thresholds as of `draw_thresholds`, searched for many draws at once by bisection.
+
+    ``thresholds`` are flat; all rows have a width that is a power of 2.
+    """
+
+    def __init__(self, thresholds: FloatArray, width: int) -> None:
+        shifted = np.concatenate((np.zeros(width), thresholds))
+        halves = [width >> level for level in range(1, width.bit_length())]
+        self._last, self._bisection = width - 1, [(h, shifted[width - h :]) for h in halves]
+
+    def find(self, slots: IntArray, draws: FloatArray, gap: FloatArray) -> None:
+        """Move slots (n,), the first of their rows, to what draws select; gap (n,) is overwritten.
+
+        Mode "clip" only saves NumPy's check of indices.
+        """
+        is_below = gap.view(np.int64)
+        slots += self._last
+        for half, thresholds in self._bisection:
+            thresholds.take(slots, out=gap, mode="clip")
+            np.subtract(draws, gap, out=gap)
+            np.right_shift(is_below, 63, out=is_below)  # the sign: -1 below the threshold
+            if half > 1:
+                is_below *= half
+            slots += is_below
 
 
 def sum_tolerance(n_terms: int) -> float:

@@ -41,7 +41,6 @@ class DeterministicPolicies(Sequence[IntArray]):
     numbers : range, optional
         Which policies, by number; all by default.
 
-
     Examples
     --------
     >>> from unichain_gym import make_mdp

@@ -24,9 +24,6 @@ A difference within the bound is open: `Evaluation.bound`. In fractions the boun
 y_0(s'), and the gain is the only criterion (Denardo & Fox, 1968, SIAM J. Appl. Math. 16; Puterman,
 chapter 11).
 
-**Start.** Value iteration, and policy iteration for a discount near 1, need neither structure nor
-bounds. Their policy is mostly optimal and then needs one evaluation only.
-
 **Equations.** With one *ground* state of each recurrent class, and the values w = 0 there,
 
     w = f - a + γ P w
@@ -53,10 +50,11 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy import sparse
 
 from unichain_gym.elimination import ObjectFactors, finite
 from unichain_gym.interface import BoolArray, FloatArray, IntArray
-from unichain_gym.linear import DENSE_STATES, find_method, find_solver
+from unichain_gym.linear import DENSE_STATES, SMALL_STATES, find_method, find_solver
 from unichain_gym.outcomes import EPSILON
 from unichain_gym.pairs import Pairs, read_fractions
 from unichain_gym.structure import find_structure, first_of_each, keep_edges, row_sums
@@ -119,7 +117,7 @@ class Equations:
         ground[self.label[known]] = known
         if (ground < 0).any():
             p = np.full(self.label.size, 1.0 / self.label.size)
-            backward = self.own.Q.T
+            backward = self.own.matrix.T
             for _ in range(FULL_STEPS if self.own.is_full else ROUGH_STEPS):
                 p = 0.5 * (p + backward @ p)
             new = self._most_frequent(p)
@@ -132,7 +130,7 @@ class Equations:
         return first_of_each(self.label, (-p,), self.n_classes)
 
     def _choose_better_ground(self) -> None:
-        inflow = self.own.Q.T @ self.is_ground.astype(float)
+        inflow = self.own.matrix.T @ self.is_ground.astype(float)
         inflow[self.ground] = 0.0
         p = self._solver.solve(inflow, transposed=True)
         p[self.ground] = 1.0
@@ -143,15 +141,20 @@ class Equations:
         self.is_ground = np.zeros(self.label.size, dtype=bool)
         self.is_ground[self.ground] = True
         own, gamma = self.own, self.gamma
-        inside = ~(self.is_ground[own.Q.indices] | self.is_ground[own.source])
         one = own.reward * 0 + 1
         leave = gamma * own.ahead(self.is_ground * one) + (1 - gamma)
         leave[self.ground] = one[self.ground]  # whole numbers would divide to floats
-        N = keep_edges(own.Q, inside)
-        if self.is_exact:
-            self._solver: Any = ObjectFactors(N, gamma * own.p[inside], leave)
+        if own.matrix is not own.Q and not self.is_exact and leave.size > SMALL_STATES:
+            N = gamma * own.matrix
+            N[self.ground] = N[:, self.ground] = 0.0
+            self._solver: Any = find_solver(N, leave)
         else:
-            self._solver = find_solver(N if gamma == 1.0 else N * gamma, leave)
+            inside = ~(self.is_ground[own.Q.indices] | self.is_ground[own.source])
+            N = keep_edges(own.Q, inside)
+            if self.is_exact:
+                self._solver = ObjectFactors(N, gamma * own.p[inside], leave)
+            else:
+                self._solver = find_solver(N if gamma == 1.0 else N * gamma, leave)
         # The time of a step, and the number and the time of the steps until a ground.
         self.clock = self.steps = one, self._inside(one) if self.ground.size else one
         if own.duration is not None:
@@ -397,9 +400,10 @@ def rough_policy(pairs: Pairs, discount: float | None) -> tuple[IntArray, int]:
         first_range = first_range or change
         if change <= SETTLED * first_range:
             return rows, 0
-    solve = find_method(Q[rows])
+    make, n = find_method(Q[rows]), rows.size
+    eye: Any = np.eye(n) if isinstance(Q, np.ndarray) else sparse.eye_array(n, format="csr")
     for n_iterations in range(1, MAX_ROUGH + 1):  # noqa: B007  (the last one is returned)
-        v = solve(Q[rows], discount, r[rows] - r[rows].mean())
+        v, _ = make(eye - discount * Q[rows]).solve(r[rows] - r[rows].mean(), False)
         score = r + discount * (Q @ v)
         best = pairs.leaders(score)
         better = score[best] > score[rows] + 1e-12 * np.abs(v).max()

@@ -1,10 +1,7 @@
 """The suite: streams of transient states around a recurrent core, by mnemonic.
 
-A mnemonic is ``<core letter><number of states><stream letter>``. No stream letter means one
-stream, ``b`` two, ``c`` three, and so on; the transient states divide evenly among the
-streams. Transient states come first (0 … n_tr - 1), stream after stream, the farthest from
-the core first; then the core. The source of the structure is the paper's section
-``env_nbwpval`` and its figure ``unichain_generic``.
+`unichain_gym.descriptions.STREAMS` explains mnemonics and the order of states. The source is the
+paper's section ``env_nbwpval`` and its figure ``unichain_generic``.
 
 `UnichainEnv` and `UnichainVectorEnv` are `TabularEnv` and `TabularVectorEnv` with an MDP of
 `make_mdp`. The ids are ``Unichain-<mnemonic>-v0``, and ``Unichain-v0`` with ``mnemonic=``.

@@ -8,8 +8,7 @@ as much as the pieces, new pieces are drawn from the states of the longer path.
 
 The path has the law of the chain: nothing in an unused piece has influenced the path so far, and
 all pieces have the same length. (A piece that ended at a chosen state would be too short on
-average.) A chain that seldom returns to a state takes single steps. (For many paths see
-`unichain_gym.population`.)
+average.) A chain that seldom returns to a state takes single steps.
 """
 
 from __future__ import annotations
@@ -23,7 +22,13 @@ from typing import Any
 import numpy as np
 
 from unichain_gym.interface import FloatArray, IntArray, RewardProcess
-from unichain_gym.outcomes import draw_thresholds, read_count, read_generator, require_room
+from unichain_gym.outcomes import (
+    RowSearch,
+    draw_thresholds,
+    read_count,
+    read_generator,
+    require_room,
+)
 from unichain_gym.structure import edges
 from unichain_gym.summary import html_table
 
@@ -111,12 +116,13 @@ def simulate(chain: RewardProcess, n_steps: int, seed: int | np.random.Generator
     start = int(np.searchsorted(thresholds, rng.random(), side="right"))
     table = chain._outcomes
     drawn = table.draw(start, n_steps, rng)
-    states = np.concatenate(([start], table.after.take(drawn)))
-    times = None if table.duration is None else table.duration.take(drawn)
-    if chain.mdp is None or table.action is None:
-        return Trajectory(states, None, table.reward.take(drawn), times, chain.state_names)
-    names = chain.state_names, chain.mdp.action_names
-    return Trajectory(states, table.action.take(drawn), table.reward.take(drawn), times, *names)
+    states = np.full(n_steps + 1, start)
+    states[1:] = table.after[drawn]
+    rewards, actions, names = table.reward[drawn], None, None
+    times = None if table.duration is None else table.duration[drawn]
+    if chain.mdp is not None and table.action is not None:
+        actions, names = table.action[drawn], chain.mdp.action_names
+    return Trajectory(states, actions, rewards, times, chain.state_names, names)
 
 
 class OutcomeTable:
@@ -128,16 +134,13 @@ class OutcomeTable:
     """
 
     def __init__(self, chain: RewardProcess) -> None:
-        mdp, policy = chain.mdp, chain.policy
-        tau: FloatArray | None
-        self.action: IntArray | None = None
+        mdp, policy, P = chain.mdp, chain.policy, chain.transition_matrix
         taken: Any
+        self.action: IntArray | None = None
+        tau: FloatArray | None = chain.durations
         if mdp is None or policy is None:
-            (taken, self.after), self.p = (
-                edges(chain.transition_matrix),
-                chain.transition_matrix.data,
-            )
-            self.state, reward, tau = taken, chain.reward, chain.durations
+            taken, self.after = edges(P)
+            self.state, self.p, reward = taken, P.data, chain.reward
         else:
             state, action = np.nonzero(policy)
             p = policy[state, action, None] * mdp.probability[state, action]
@@ -149,6 +152,7 @@ class OutcomeTable:
         self.duration = None if tau is None else tau[taken]
         count = np.bincount(self.state, minlength=chain.n_states)
         self.first = np.concatenate(([0], np.cumsum(count)))
+        self.width = 1 << int(count.max() - 1).bit_length()  # of rows for bisection
 
     @cached_property
     def thresholds(self) -> FloatArray:
@@ -161,20 +165,15 @@ class OutcomeTable:
         return thresholds
 
     @cached_property
-    def width(self) -> int:
-        """The length of rows for bisection: a power of 2, at least the outcomes of any state."""
-        return 1 << int(np.diff(self.first).max() - 1).bit_length()
-
-    @cached_property
-    def _rows(self) -> tuple[FloatArray, IntArray, IntArray]:
-        """Thresholds in rows of equal width, the row of the next state, and each outcome."""
+    def _rows(self) -> tuple[RowSearch, IntArray, IntArray]:
+        """Rows of equal width: a search in their thresholds; the next row; each outcome."""
         place = np.arange(self.p.size) + (self.width * self.state - self.first[self.state])
         size = (self.first.size - 1) * self.width
         thresholds, following = np.full(size, np.inf), np.zeros(size, dtype=np.int64)
-        outcome = np.zeros(size, dtype=np.int64)
         thresholds[place], following[place] = self.thresholds, self.after * self.width
+        outcome = np.zeros(size, dtype=np.int64)
         outcome[place] = np.arange(place.size)
-        return thresholds, following, outcome
+        return RowSearch(thresholds, self.width), following, outcome
 
     def draw(self, state: int, n: int, rng: np.random.Generator) -> IntArray:
         """Draw the n outcomes of a path from a state."""
@@ -186,10 +185,9 @@ class OutcomeTable:
         is_long = n > SHORT and (self.first.size - 1) * self.width <= 4 * self.after.size + 10**6
         pieces, ends, size = np.zeros((0, 1), dtype=np.int64), [0], 1
         unused: dict[int, list[int]] = {}  # pieces by start
-        path = [pieces.ravel()]
+        path, length = [pieces.ravel()], 0
         # Single steps before the next pieces are drawn; steps in single ones and in these pieces.
         n_left, in_singles, in_pieces = FIRST_STEPS if is_long else n, 0, 0
-        length = 0
         while length < n:
             taken = []
             for u in rng.random(min(n_left, n - length, BLOCK)).tolist():
@@ -236,20 +234,12 @@ class OutcomeTable:
         self, starts: IntArray, n: int, rng: np.random.Generator
     ) -> tuple[IntArray, IntArray]:
         """Draw n outcomes from each start, (n_starts, n), and return also the last states."""
-        thresholds, following, outcome = self._rows
-        draws = rng.random((n, starts.size))
+        search, following, outcome = self._rows
+        row, draws, gap = starts * self.width, np.empty(starts.size), np.empty(starts.size)
         drawn = np.empty((n, starts.size), dtype=np.int64)
-        halves = [1 << i for i in reversed(range(self.width.bit_length() - 1))]
-        row, gap = starts * self.width, np.empty(starts.size)
-        is_above = gap.view(np.int64)
-        for u, j in zip(draws, drawn, strict=True):
-            j[:] = row
-            for half in halves:  # bisection
-                thresholds[half - 1 :].take(j, out=gap, mode="clip")
-                gap -= u
-                np.right_shift(is_above, 63, out=is_above)  # the sign: -1 above a threshold
-                if half > 1:
-                    is_above *= half
-                j -= is_above
-            following.take(j, out=row, mode="clip")
-        return outcome.take(drawn.T), row // self.width
+        for slots in drawn:
+            slots[:] = row
+            search.find(slots, rng.random(out=draws), gap)
+            following.take(slots, out=row, mode="clip")
+        # Indices that are not contiguous would take several times as long.
+        return outcome[drawn.T.copy()], row // self.width

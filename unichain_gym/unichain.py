@@ -1,4 +1,6 @@
-"""Whether an MDP is unichain: whether every deterministic policy has one recurrent class.
+"""End components: whether an MDP is unichain, and which actions optimal policies take.
+
+An MDP is unichain if every deterministic policy has one recurrent class.
 
 An *end component* is a set of states with some actions for each state. These actions never leave
 the set, and by them every state can reach every other. The recurrent classes of policies are end
@@ -14,6 +16,18 @@ This decision is NP-hard in general, but usually easy in practice. In this order
    actions with a smallest set of successors matter: a smaller set keeps closed sets closed.
 
 Otherwise the answer is unknown.
+
+**Optimal actions.** With y* the terms of an n-discount optimal policy (see
+`unichain_gym.policy_iteration`), call an action *conserving* to n if it is among the best of its
+state in all terms up to y*_n. A deterministic policy is n-discount optimal exactly if its actions
+are conserving to n everywhere and to n + 1 in its own recurrent states. (From P* (r + P y*_0 -
+y*_0) = P* r, and likewise for higher terms.)
+
+So an optimal policy may take an action that conserves to n but not to n + 1 if the state can then
+be transient. A *refuge* of the state is a set of other states that actions conserving to n + 1 need
+never leave. The state can be transient if conserving actions lead from an outcome to a refuge
+without a return to the state. If the state is outside all such sets, dominators decide whether
+every path to a refuge passes the state.
 """
 
 from __future__ import annotations
@@ -22,12 +36,20 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
+from unichain_gym.errors import ModelTooLargeError
 from unichain_gym.interface import BoolArray, IntArray
-from unichain_gym.structure import find_structure, outcome_graph
+from unichain_gym.structure import (
+    edges,
+    find_structure,
+    keep_edges,
+    outcome_graph,
+    search_breadth_first,
+)
 
 MAX_REMOVALS = 200
 MAX_VISITED = 50_000_000  # outcomes, over all removals
 MAX_ENUMERATED = 2_000_000
+MAX_SEARCHED = 10**10
 
 
 def is_unichain(next_state: IntArray, possible: BoolArray) -> bool | None:
@@ -115,3 +137,126 @@ def enumerate_policies(
         shape=(n_policies * n, n_policies * n),
     )
     return find_structure(chains).n_classes == n_policies
+
+
+def taken_by_optimal_policies(
+    next_state: IntArray, possible: BoolArray, conserving: BoolArray, best: BoolArray
+) -> BoolArray:
+    """Return the actions that some optimal deterministic policy takes, shape (S, A).
+
+    Outcomes are (S, A, K). ``best`` actions also conserve the next term, at least one in each
+    state. Raises a `ModelTooLargeError` if too many states have ties.
+    """
+    S = len(next_state)
+    refuge = maximal_end_components(next_state, possible, best)
+    state, action, k = np.nonzero(possible & conserving[:, :, None])
+    successor = next_state[state, action, k]
+    graph = sparse.csr_array((np.ones(state.size), (successor, state)), shape=(S, S))
+    # An outcome helps if it is another state with a path to a refuge that avoids this state.
+    helps = (successor != state) & (refuge[state] < 0)
+    helps[helps] = ~_dominates(graph, np.flatnonzero(refuge >= 0), state[helps], successor[helps])
+    taken = best.copy()
+    taken[state[helps], action[helps]] = True
+
+    open_states = np.flatnonzero((conserving & ~taken).any(axis=1) & (refuge >= 0))
+    open_states = open_states[
+        ~_has_one_refuge(graph, next_state, possible, best, refuge)[open_states]
+    ]
+    if open_states.size * state.size > MAX_SEARCHED:
+        raise ModelTooLargeError(
+            f"whether optimal policies take the other actions of {open_states.size} recurrent "
+            f"states, with ties in their classes, would take {open_states.size} searches of "
+            f"{state.size} outcomes; policy, gain and bias are known without"
+        )
+    row, column = edges(graph)
+    for s in open_states.tolist():
+        without = best & (np.arange(S) != s)[:, None]
+        safe = np.flatnonzero(maximal_end_components(next_state, possible, without) >= 0)
+        if safe.size:
+            others = keep_edges(graph, (row != s) & (column != s))
+            depth, _ = search_breadth_first(others, safe)
+            out = (state == s) & (successor != s) & (depth[successor] >= 0)
+            taken[s, action[out]] = True
+    return taken
+
+
+def _has_one_refuge(
+    graph: sparse.csr_array,
+    next_state: IntArray,
+    possible: BoolArray,
+    best: BoolArray,
+    refuge: IntArray,
+) -> BoolArray:
+    """Whether (S,) a state's refuge is unique in its component and contains no smaller refuge.
+
+    It contains none if each of its states has one best action that stays.
+    """
+    stays = best & (~possible | (refuge[next_state] == refuge[:, None, None])).all(axis=2)
+    inside = np.flatnonzero(refuge >= 0)
+    _, part = connected_components(graph, directed=False)
+    n_refuges, is_loose = np.zeros((2, part.max() + 1), dtype=np.int64)
+    _, representative = np.unique(refuge[inside], return_index=True)
+    np.add.at(n_refuges, part[inside[representative]], 1)
+    np.maximum.at(is_loose, part[inside], np.count_nonzero(stays[inside], axis=1) > 1)
+    alone: BoolArray = ((n_refuges == 1) & (is_loose == 0))[part]
+    return alone
+
+
+def _dominates(
+    graph: sparse.csr_array, sources: IntArray, node: IntArray, other: IntArray
+) -> BoolArray:
+    """Whether every path from the sources to `other` passes `node`, pair by pair.
+
+    The dominator tree: in it, the parent of a node is the lowest common ancestor of all nodes with
+    an edge to it. Starting from a tree of shortest paths, repeated updates of all parents only move
+    nodes up, and end in the dominator tree.
+    """
+    S = graph.shape[0]
+    root = S
+    depth, parent = search_breadth_first(graph, sources)
+    reached = depth >= 0
+    parent = np.append(np.where(reached, parent, root), root)
+    parent[sources] = root
+    tail, head = edges(graph)
+    inner = reached[tail] & (depth[head] > 0)
+    tail, head = tail[inner], head[inner]
+    while True:
+        lift, level = _ancestors(parent)
+        meet = _lowest_common_ancestor(lift, level, tail, parent[head])
+        moved = np.flatnonzero(level[meet] < level[parent[head]])
+        if not moved.size:
+            break
+        # They lie on the path from the parent to the root; the nearest one is written last.
+        moved = moved[np.argsort(-level[meet[moved]], kind="stable")]
+        parent[head[moved]] = meet[moved]
+    lift, level = _ancestors(parent)
+    answer: BoolArray = _lowest_common_ancestor(lift, level, node, other) == node
+    return answer | ~reached[other]
+
+
+def _ancestors(parent: IntArray) -> tuple[list[IntArray], IntArray]:
+    """Return the 2^i-th ancestors of all nodes, and the nodes' levels."""
+    root = parent.size - 1
+    level = (np.arange(parent.size) != root).astype(np.int64)
+    lift = [parent]
+    ancestor = parent
+    while (ancestor != root).any():
+        level = level + level[ancestor]
+        ancestor = ancestor[ancestor]
+        lift.append(ancestor)
+    return lift, level
+
+
+def _lowest_common_ancestor(
+    lift: list[IntArray], level: IntArray, a: IntArray, b: IntArray
+) -> IntArray:
+    """Return the lowest common ancestor of nodes pair by pair, either of them included."""
+    deep, other = np.where(level[a] >= level[b], a, b), np.where(level[a] >= level[b], b, a)
+    excess = level[deep] - level[other]
+    for i, ancestor in enumerate(lift):
+        deep = np.where(excess >> i & 1, ancestor[deep], deep)
+    for ancestor in reversed(lift):
+        apart = ancestor[deep] != ancestor[other]
+        deep, other = np.where(apart, ancestor[deep], deep), np.where(apart, ancestor[other], other)
+    answer: IntArray = np.where(deep == other, deep, lift[0][deep])
+    return answer

@@ -22,6 +22,7 @@ from unichain_gym.errors import InvalidArgumentError, UnichainError
 from unichain_gym.interface import BoolArray, FloatArray, IntArray
 from unichain_gym.mdp import TabularMDP
 from unichain_gym.outcomes import (
+    RowSearch,
     check_choice,
     draw_thresholds,
     read_array,
@@ -271,12 +272,10 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
 class LockstepOutcomes:
     """The outcome table of an MDP, laid out for a search by ``n`` copies at once.
 
-    Bisection in a flat table of thresholds finds the outcome of each copy. Rows have a power-of-two
-    width, so a step takes log2(outcomes) halvings of one gather and one comparison each.
+    Row s * A + a of each table has `width` slots; the padding at its end is never drawn.
     """
 
     def __init__(self, mdp: TabularMDP, n: int) -> None:
-        # Row s * A + a of each table has `width` slots; the padding at its end is never drawn.
         rows = mdp.outcome_thresholds.reshape(mdp.n_states * mdp.n_actions, -1)
         n_outcomes = int(np.isfinite(rows).sum(axis=1).max()) + 1
         self._n_actions = mdp.n_actions
@@ -287,13 +286,10 @@ class LockstepOutcomes:
             kept = table.reshape(rows.shape)[:, :n_outcomes]
             return np.pad(kept, padding, constant_values=fill).ravel()
 
-        thresholds = widen(rows, np.inf)
+        self._search = RowSearch(widen(rows, np.inf), self._width)
         self._next_state, self._reward = widen(mdp.next_state, 0), widen(mdp.reward, 0.0)
         self._duration = None if mdp.durations is None else widen(mdp.durations, 0.0)
-        # A draw is past the first `half` slots if it reaches the threshold half - 1 slots on.
-        halves = [self._width >> level for level in range(1, self._width.bit_length())]
-        self._bisection = [(half, thresholds[half - 1 :]) for half in halves]
-        self._threshold = np.empty(n)
+        self._gap = np.empty(n)
         self._slot = np.empty(n, dtype=np.int64)
 
     def advance(self, states: IntArray, actions: IntArray, draws: FloatArray) -> FloatArray:
@@ -301,14 +297,11 @@ class LockstepOutcomes:
 
         The caller has checked states and actions; draws are in [0, 1).
         """
-        slot, threshold = self._slot, self._threshold
+        slot = self._slot
         np.multiply(states, self._n_actions, out=slot)
-        np.add(slot, actions, out=slot)
-        np.multiply(slot, self._width, out=slot)
-        # Slots are in range by construction; mode "clip" only saves numpy's check.
-        for half, thresholds in self._bisection:
-            thresholds.take(slot, out=threshold, mode="clip")
-            np.add(slot, np.multiply(draws >= threshold, half, dtype=np.int64), out=slot)
+        slot += actions
+        slot *= self._width
+        self._search.find(slot, draws, self._gap)
         self._next_state.take(slot, out=states, mode="clip")
         return self._reward.take(slot, mode="clip")
 

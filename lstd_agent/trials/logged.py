@@ -336,7 +336,7 @@ def _check_rows(
     only an observation.
     """
     reward, rows = columns["reward"].astype(np.float64), np.arange(len(ends))
-    number = np.searchsorted(start, rows, side="right") - 1
+    number = np.repeat(np.arange(len(start)), np.diff(np.append(start, len(ends))))
     t, is_last = rows - start[number], np.append(np.diff(number) > 0, True)
     is_missing, is_open = np.isnan(reward), is_last & (t == n[number])
     is_paid = is_open & ~is_missing & (not drop_last)

@@ -62,6 +62,7 @@ def choose(monkeypatch: pytest.MonkeyPatch, method: str) -> None:
     work = {"sparse LU": np.inf, "dense LU": np.inf}.get(method, 0.0)
     for name, value in {
         "SMALL_STATES": 10_000 if method == "GTH" else 1,
+        "DENSE_STATES": 1,
         "DENSITY": 0.0 if method == "dense LU" else 2.0,
         "LITTLE_WORK": work,
         "GRID_WORK": work,

@@ -103,7 +103,7 @@ def test_an_episode_pays_once_however_long_the_horizon() -> None:
 
 
 def test_a_horizon_out_of_reach_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unichain_gym.horizon.STEP_WORK", 1e6)
+    monkeypatch.setattr("unichain_gym.rewards.STEP_WORK", 1e6)
     with pytest.raises(ConvergenceError, match=r"of a chain of 5003 states.*gain_vector \+ bias"):
         ring(5_003).finite_horizon_value(10**12)
 
