@@ -186,12 +186,14 @@ class CountRows(Samples):
     ) -> tuple[IntArray, IntArray, IntArray, FloatArray]:
         """Return the timesteps, batches, columns and values of entries, in this order."""
         B = len(self.batches)
-        row, part = np.arange(start * B, stop * B), matrix[start * B : stop * B]
-        if group is not None and len(group) < B:
-            row = row[np.isin(row % B, group)]
-            part = matrix[row]
-        t, batch = np.divmod(np.repeat(row, np.diff(part.indptr)), B)
-        return t, batch, part.indices, part.data
+        # SciPy's own slices take longer than all that follows.
+        upto = matrix.indptr[start * B : stop * B + 1]
+        t, batch = np.divmod(np.repeat(np.arange(start * B, stop * B), np.diff(upto)), B)
+        place, values = matrix.indices[upto[0] : upto[-1]], matrix.data[upto[0] : upto[-1]]
+        if group is None or len(group) == B:
+            return t, batch, place, values
+        mine = np.isin(np.arange(B), group)[batch]
+        return t[mine], batch[mine], place[mine], values[mine]
 
     def zero(self, anchor: int) -> FloatArray | None:
         """Return the row of the main state."""
