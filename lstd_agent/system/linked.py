@@ -1,8 +1,8 @@
 r"""Linked calibration: the system solved backwards in time (Algorithm ``training_nbwpval``).
 
-The last neighborhood is fitted to all its timesteps. Its offset gives the features
-`lstd_agent.rows.layers.Samples.zero` the value 0. Every earlier one is fitted with an intercept. If
-a successor belongs to the next neighborhood, the next approximator gives its value. With
+The last neighborhood is fitted to all its timesteps. Its offset gives the features ``zero`` of
+`lstd_agent.rows.layers.Samples` the value 0. Every earlier one is fitted with an intercept. If a
+successor belongs to the next neighborhood, the next approximator gives its value. With
 :math:`\tilde f = (f, 1)`, neighborhood k solves X_k w = y_k in the Z†-seminorm of Thm
 ``epb_minimizer``, with
 
