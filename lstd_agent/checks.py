@@ -8,8 +8,7 @@ Most tests ask whether u, one number a trial, has mean 0, by
 
 If u is symmetric about 0, |S| exceeds x with a probability of at most 2 exp(-x²/2), for any number
 of trials and any tails (Hoeffding). S² is at most the number of nonzero u, so a few rare events
-never alarm. Tests of one check share its level. Where nothing is wrong, the five checks together
-alarm with a probability of 3 % or less.
+never alarm. Where nothing is wrong, the five checks alarm with a probability of 3 % or less.
 
 Arrays: rewards R (N, T), NaN after a trial was cut short; features (M, T, d) of some of the trials;
 values (N, T + 1); surprises (N, T); groups of trials with like starts, all trials first.
@@ -25,8 +24,7 @@ import numpy as np
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 
-# Probability of a false alarm by one of the five checks, with all its tests. Standard errors of
-# smaller groups are uncertain. With fewer trials no check can alarm.
+# Probability of a false alarm by one check; fewest trials of a group with an error, and of any.
 LEVEL, MIN_TRIALS, FEWEST_TRIALS = 0.03 / 5, 24, 12
 
 # Missing rewards matter beyond this share of E; probability of this for an alarm, for "not known".
@@ -37,13 +35,12 @@ _MISSING, _SURE, _MAYBE, _MOVES = 0.15, 0.8, 0.3, 0.25
 # of E beyond which own means matter; with fewer rows the correlation itself decides.
 _LASTING, _OWN, _FEW_ROWS = 0.5, 0.05, 50
 
-# Misfits matter beyond this share of E, as do standard deviations between groups; the smallest
-# correlation of surprises that matters, their standard deviation as a share of E, and into how many
-# classes values are put.
+# Share of E beyond which misfits, and deviations between groups, matter; smallest correlation of
+# surprises that matters; their smallest deviation as a share of E; number of classes of values.
 _MISFIT, _ALIKE, _SPREAD, _CLASSES = 0.05, 0.05, 0.1, 32
 
-# Fewest effective trials of a standard error; share of E beyond which a rare event matters.
-_EVENTS, _RARE = 10.0, 0.1
+# Fewest effective trials of a standard error, and of any; share of E beyond which an event matters.
+_EVENTS, _LONE, _RARE = 10.0, 2.0, 0.1
 
 # Up to this many distinct starts are a group each; more are put into about so many groups.
 _FEW_STARTS, _GROUPS = 40, 16
@@ -114,10 +111,10 @@ def self_normalized(u: FloatArray) -> FloatArray:
     return np.asarray(np.divide(u.sum(axis=0), size, out=np.zeros_like(size), where=enough))
 
 
-def few_events(u: FloatArray) -> bool:
+def few_events(u: FloatArray, few: float = _EVENTS) -> bool:
     """Return whether too few trials make up the variance: N/3 of normal u, k of k rare events."""
     w = (u - u.mean()) ** 2
-    return bool(w.sum() ** 2 < min(_EVENTS, len(u) / 6) * max(float((w * w).sum()), _TINY))
+    return bool(w.sum() ** 2 < min(few, len(u) / 6) * max(float((w * w).sum()), _TINY))
 
 
 def partial_sums(x: FloatArray) -> FloatArray:
@@ -333,19 +330,19 @@ def check_starts(
     given one is off at each of T timesteps). All trials, groups of `MIN_TRIALS`, and differences
     between all groups (`_between`) share the level in thirds.
 
-    Returns the misfit of each group at its longest horizon, most significant first; and by how much
-    one trial changes the start's mean value, if few trials make up the noise of rewards (or 0).
+    Returns misfits by group, at the longest horizon, most significant first; and how much one trial
+    changes the start's mean value, if few rare rewards may hide a misfit or are all noise, else 0.
     """
     from scipy.special import stdtrit  # takes long to import
 
     T, taken = R.shape[1], np.isfinite(delta)
     whole: BoolArray = np.asarray(taken.all(axis=1))
     earned = np.nansum(R - mean_of(R), axis=1)
-    rare, largest = few_events(earned), float(np.abs(earned).max()) / len(earned)
+    rare, decides = few_events(earned), few_events(earned, _LONE)
     C, n, paid = (partial_sums(np.where(taken, x, 0.0)) for x in (delta, 1.0, R))
     tests = [(H, True) for H in sorted({max(1, T // 8), max(1, T // 4), max(1, T // 2), T})]
     tests += [(T, False)] * settled
-    share = LEVEL / 3 / len(tests)
+    level = LEVEL / 3 / len(tests)
     n_groups = max(1, sum(len(group) >= MIN_TRIALS for group in groups[1:]))
     least = max(_MISFIT * unit, _ROUNDING * T * float(np.nanmax(np.abs(R), initial=0.0)))
     # Weights of rewards alone: 1 up to the tail, and down to 0 along two parabolas there.
@@ -366,7 +363,7 @@ def check_starts(
         u0 = np.where(ok, u - rate * u[ok].sum(), 0.0)
         kept = [(i, group[ok[group]]) for i, group in enumerate(groups)]
         kept = [(i, group) for i, group in kept if len(group) > 1]
-        if closed and (worst := _between(u0, kept[1:], unit, share)):
+        if closed and (worst := _between(u0, kept[1:], unit, level)):
             between = misfit(*worst)
         errors = _errors_of_groups(u0, rate, [group for _, group in kept])
         for (i, group), error in zip(kept, errors, strict=True):
@@ -379,19 +376,22 @@ def check_starts(
                 off = n[group, T if gain_rows == "given" else H].mean() / max(m.mean(), _TINY)
                 noise = x - off * (r - m * (r.sum() / max(m.sum(), 1.0)))
                 error = float(np.linalg.norm(noise)) / len(noise)
-            p = share / 2 / (n_groups if i else 1)
+            p = level / 2 / (n_groups if i else 1)
             z, room = -float(stdtrit(len(group) - 1, p)), 0.0
             if rare or few_events(noise):
                 # A Poisson count of -log(p) is 0 with probability p: so many events may be lacking.
                 room = -np.log(p) * float(np.abs(noise).max()) / len(group)
-            if abs(x.mean()) > max(z * error, least) + room:
+            beyond = abs(x.mean()) - max(z * error, least)
+            decides |= rare and 0.0 < beyond <= room
+            if beyond > room:
                 # Longer horizons overwrite shorter ones: they depend less on fitted values.
                 found[i] = misfit(i, float(x.mean()), error)
     if between:
         found.setdefault(between.group, between)
     sureness = {k: abs(m.direct - m.predicted) / max(m.error, _TINY) for k, m in found.items()}
+    share = float(np.abs(earned).max()) / len(earned) * decides
     misfits = [found[k] for k in sorted(found, key=lambda k: -sureness[k])]
-    return misfits, largest if rare and largest > _RARE * unit else 0.0
+    return misfits, share * (share > _RARE * unit)
 
 
 def _between(

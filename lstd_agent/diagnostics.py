@@ -52,8 +52,8 @@ class Diagnostics:
         Groups of starts whose values contradict returns, most significant first; whether there are
         none; and whether returns give the better difference of starts.
     rare, error_unknown : float, bool
-        By how much one trial changes the mean value of the start, if few trials make up the noise
-        of rewards and this matters, else 0; and whether that is so: errors may be far too small.
+        By how much one trial changes the mean value of the start, if few rare rewards decide it,
+        else 0; and whether they do, so that errors may be far too small.
     tail, settled, tail_rewards : TailCheck, bool, tuple of float
         How much of the start's value may be missing, whether the tail has settled, and the mean
         rewards of its halves, per unit of time.
@@ -267,9 +267,8 @@ class Diagnostics:
         if self.rare:
             found.append(
                 f"few rare rewards decide gain and values: one of {self.n_checked} trials changes "
-                f"the start's mean value by {self.rare:.2g} (in all, the start changes the total "
-                f"reward by {tail.unit:.3g}), so standard errors may be far too small: collect "
-                "more trials"
+                f"the start's mean value by {self.rare:.2g} (the start changes the total reward by "
+                f"{tail.unit:.3g}), so standard errors may be far too small: collect more trials"
             )
         if self.start_noise:
             found.append(
