@@ -391,7 +391,7 @@ def check_starts(
     sureness = {k: abs(m.direct - m.predicted) / max(m.error, _TINY) for k, m in found.items()}
     share = float(np.abs(earned).max()) / len(earned) * decides
     misfits = [found[k] for k in sorted(found, key=lambda k: -sureness[k])]
-    return misfits, share * (share > _RARE * unit)
+    return misfits, float(share * (share > _RARE * unit))
 
 
 def _between(
