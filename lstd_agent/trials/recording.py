@@ -91,7 +91,7 @@ class Counter:
             own = None
         self._is_cut |= own is not None
         numbers = [part.T for part in (trials.rewards, trials.durations) if part is not None]
-        step = max(1, min(_CHUNK // n, LARGEST_KEY // (B * S**2)))
+        step = max(1, min(_CHUNK // n, (LARGEST_KEY - 1) // (B * S**2)))
         for t in range(0, trials.t_max + 1, step):
             here = slice(t, t + step)
             state, following = states[:-1][here], states[1:][here]
