@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-# How long an example takes depends on who else uses the machine.
-settings.register_profile("suite", deadline=None, max_examples=25)
+# How long an example takes depends on who else uses the machine. The examples are the same in every
+# run; `pytest --hypothesis-profile fresh` tries new ones.
+settings.register_profile("fresh", deadline=None, max_examples=25)
+settings.register_profile("suite", settings.get_profile("fresh"), derandomize=True)
 settings.load_profile("suite")
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # the workers share the cores
