@@ -16,7 +16,7 @@ from scipy import sparse
 
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError, check_integer
-from lstd_agent.trials.kept import check_both_timed, has_gaps
+from lstd_agent.trials.kept import check_timed
 
 LARGEST_KEY = 2**62
 
@@ -69,10 +69,6 @@ class TransitionCounts:
         counts : TransitionCounts, or anything with its attributes
             For example from `unichain_gym.simulate_counts`.
 
-        Returns
-        -------
-        TransitionCounts
-
         Raises
         ------
         InvalidInputError
@@ -98,7 +94,7 @@ class TransitionCounts:
                 f"counts of {self.n_states} states and t_max {self.t_max} do not add to counts "
                 f"of {other.n_states} states and t_max {other.t_max}"
             )
-        check_both_timed(self.duration_sums, other.duration_sums)
+        check_timed(self.duration_sums is not None, other.duration_sums)
         are_whole = self.n_at is None and other.n_at is None
         return TransitionCounts(
             self.n_states,
@@ -140,7 +136,7 @@ class CountsLike(Protocol):
 
 def check_counts(counts: TransitionCounts) -> None:
     """Raise `InvalidInputError` unless trials can have these counts."""
-    S, n, N = counts.n_states, counts.n_trials, counts.transition_counts
+    S, n, N, n_at = counts.n_states, counts.n_trials, counts.transition_counts, counts.n_at
     T, sums = N.shape[0], {"reward_sums": counts.reward_sums}
     if counts.duration_sums is not None:
         sums["duration_sums"] = counts.duration_sums
@@ -155,7 +151,7 @@ def check_counts(counts: TransitionCounts) -> None:
             matrix.check_format(full_check=True)
         except ValueError as error:
             raise InvalidInputError(f"{name} is not a valid CSR matrix: {error}") from None
-    if N.dtype.kind not in "iu" or (N.data.size and N.data.min() < 0):
+    if N.dtype.kind not in "iu" or N.data.min(initial=0) < 0:
         raise InvalidInputError(
             f"transition_counts must be integers of at least 0; got {N.dtype}, "
             f"{N.data.min(initial=0)} the smallest"
@@ -165,12 +161,13 @@ def check_counts(counts: TransitionCounts) -> None:
             raise InvalidInputError(f"{name} must be finite numbers")
         if name == "duration_sums" and (matrix.data < 0.0).any():
             raise InvalidInputError("duration_sums must be at least 0")
-    if (n_at := counts.n_at) is not None and (
+    # Exploration: trials miss a timestep, and have a later one.
+    has_gaps = n_at is not None and bool((np.diff(n_at, axis=0) > 0).any())
+    if n_at is not None and (
         np.shape(n_at) != (T,)
         or np.asarray(n_at).dtype.kind not in "iu"
-        or np.max(n_at) > n
-        or np.min(n_at) < 0
-        or (n_at[0] != n and not has_gaps(n_at))
+        or not 0 <= np.min(n_at) <= np.max(n_at) <= n
+        or (n_at[0] != n and not has_gaps)
     ):
         raise InvalidInputError(
             f"n_at holds how many of {n} trials have each of {T} timesteps: all the first one, "
@@ -189,9 +186,9 @@ def check_counts(counts: TransitionCounts) -> None:
         sparse.csr_array((N.data, (timestep, s)), shape=(T, S)) for s in (state, next_state)
     )
     unlike = sparse.coo_array(left[1:] - reached[:-1])
-    if counts.n_at is not None:  # trials are cut short, but none begins late
+    if n_at is not None:  # trials are cut short, but none begins late
         unlike.data = np.maximum(unlike.data, 0)
-    if has_gaps(counts.n_at):  # no more come back than were missing
+    if has_gaps:  # no more come back than were missing
         came = np.bincount(unlike.row, unlike.data, minlength=T - 1)
         missing = counts.n_trials - counts.trials_at[:-1]
         unlike.data[(came <= missing)[unlike.row]] = 0
@@ -228,10 +225,10 @@ class ActionCounts:
     n_batches: int = 1
 
     @classmethod
-    def none(cls, n_states: int, n_actions: int, n_batches: int = 1) -> ActionCounts:
+    def none(cls, n_states: int, n_actions: int) -> ActionCounts:
         """Return counts of no transition."""
-        none, zero = np.zeros(0, np.int64), np.zeros(0)
-        return cls.of(n_states, n_actions, none, none, none, zero, n_batches=n_batches)
+        none = np.zeros(0, np.int64)
+        return cls.of(n_states, n_actions, none, none, none, np.zeros(0))
 
     @classmethod
     def of(
@@ -248,17 +245,17 @@ class ActionCounts:
     ) -> ActionCounts:
         """Count transitions, arrays of one shape; check states and actions (from 0)."""
         S, A = n_states, n_actions
-        n_keys = n_batches * S**2 * A
         named = ("states", state, S), ("actions", action, A), ("next states", next_state, S)
         for name, value, n in named:
-            if value.size and (value.min() < 0 or value.max() >= n):
+            if value.size and not 0 <= value.min() <= value.max() < n:
                 wrong = value[(value < 0) | (value >= n)].flat[0]
                 raise InvalidInputError(f"{name} are numbered 0 to {n - 1}; got {wrong}")
         key = (((batch * S + state) * A + action) * S + next_state).ravel()
-        weights = [reward, reward**2]
+        sums = [reward, reward**2]
         if duration is not None:
-            weights += [duration, duration**2, reward * duration]
-        return cls._of(S, A, n_batches, *grouped(key, n_keys, *(each.ravel() for each in weights)))
+            sums += [duration, duration**2, reward * duration]
+        sums = [each.ravel() for each in sums]
+        return cls._of(S, A, n_batches, *grouped(key, n_batches * S**2 * A, *sums))
 
     @classmethod
     def _of(cls, n_states: int, n_actions: int, n_batches: int, *columns: Any) -> ActionCounts:
@@ -294,18 +291,20 @@ class ActionCounts:
 
     def checked(self) -> ActionCounts:
         """Return checked counts, or raise unless they fit together."""
-        key, parts = self.key, self._sums
+        key, times = self.key, self.times
         n_keys = check_integer("n_batches", self.n_batches, 1) * self.n_states**2 * self.n_actions
         if (
             key.ndim != 1
             or key.dtype.kind not in "iu"
-            or any(part.shape != key.shape or part.dtype.kind not in "fiu" for part in parts)
+            or any(part.shape != key.shape or part.dtype.kind not in "fiu" for part in self._sums)
             or (np.diff(key) <= 0).any()
             or (key.size and not 0 <= key[0] <= key[-1] < n_keys)
-            or not all(np.isfinite(part).all() for part in parts)
+            or not all(np.isfinite(part).all() for part in self._sums)
             or (self.count <= 0).any()
-            or (self.times is not None and self.times.shape != (len(key), 3))
-            or (self.times is not None and not (self.times[:, 0] >= 0.0).all())
+            or (
+                times is not None
+                and (times.shape != (len(key), 3) or times[:, 0].min(initial=0) < 0)
+            )
         ):
             raise InvalidInputError(
                 f"the counts are not of {self.n_states} states and {self.n_actions} actions"
@@ -332,7 +331,7 @@ class ActionCounts:
                 f"counts of {other.n_states} states and {other.n_actions} actions"
             )
         if len(self.key) and len(other.key):
-            check_both_timed(self.times, other.times)
+            check_timed(self.times is not None, other.times)
 
     def __add__(self, other: ActionCounts) -> ActionCounts:
         self.check_adds(other)

@@ -17,6 +17,7 @@ actions in s,
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import gymnasium as gym
@@ -31,7 +32,6 @@ from lstd_agent.trials.kept import KeptTrials, padded
 from lstd_agent.trials.logged import LoggedTrials
 from lstd_agent.trials.policies import (
     ActionNumbers,
-    Actor,
     Policy,
     are_none,
     check_probabilities,
@@ -39,7 +39,8 @@ from lstd_agent.trials.policies import (
     in_words,
     make_actor,
 )
-from lstd_agent.trials.spaces import batch_size, joined, take
+from lstd_agent.trials.recording import NEVER
+from lstd_agent.trials.spaces import batch_size, each_array, take
 
 # Frequencies belong to another policy if the statistic is this many standard deviations too large.
 # By Chebyshev's inequality at most one of a hundred correct logs is refused.
@@ -59,9 +60,8 @@ def as_logged(
 ) -> LoggedTrials:
     """Return the arguments of `SeminormLSTDAgent.add_trials` as logged trials."""
     parts = {"actions": actions, "terminated": terminated, "durations": durations}
-    whole = observations
-    if hasattr(observations, "iterate_episodes"):
-        whole = LoggedTrials.from_minari(observations)
+    is_minari = hasattr(observations, "iterate_episodes")
+    whole = LoggedTrials.from_minari(observations) if is_minari else observations
     if isinstance(whole, LoggedTrials):
         for name, part in {"rewards": rewards, **parts}.items():
             if part is not None:
@@ -84,10 +84,9 @@ def encoded_trials(
     known: int | None,
     numbers: ActionNumbers | None = None,
 ) -> KeptTrials:
-    """Return logged trials, encoded, and as long as an agent's other trials.
+    """Return logged trials, encoded, up to t_max: by default as ``known``, or the longest one's.
 
-    Timesteps after t_max are left out; None is the ``known`` last timestep of the agent's trials so
-    far, or the end of the longest trial. Without ``numbers`` actions are left out.
+    Without ``numbers`` actions are left out.
     """
     longest = int(trials.lengths.max()) - 1
     if t_max is None:
@@ -105,30 +104,34 @@ def encoded_trials(
     ended = trials.terminated & (trials.lengths <= T)
     if ended.any() and not encoding.ends:
         i = int(np.argmax(ended))
-        raise TerminationError(
-            f"trial {i} terminated at timestep {trials.lengths[i] - 1}: the evaluator is for "
-            "continuing tasks, which never terminate. Take the end for an absorbing state without "
-            'reward by on_termination="absorb". A trial that was cut short did not terminate'
-        )
-    flat = _encoded(encoding, trials)
-    encoding.check_features(flat[: trials.lengths[0] + 1])
-    actions = durations = None
+        raise TerminationError(f"trial {i} terminated at timestep {trials.lengths[i] - 1}: {NEVER}")
+    states = _encoded(encoding, trials)
+    encoding.check_features(states[: trials.lengths[0] + 1])
+    flat: dict[str, Any] = {"rewards": np.concatenate(trials.rewards)}
     if trials.durations is not None:
-        durations = np.concatenate(trials.durations)
+        flat["durations"] = np.concatenate(trials.durations)
     if numbers is not None and trials.actions is not None:
-        actions = _as_numbers(trials, numbers)
-    how = encoding.compact(flat), trials.lengths, trials.terminated, T - 1, encoding.terminal
-    rewards = np.concatenate(trials.rewards)
-    return padded(*how, rewards=rewards, durations=durations, actions=actions)
+        flat["actions"] = _as_numbers(trials.actions, numbers)
+    how = trials.lengths, trials.terminated, T - 1, encoding.terminal
+    return padded(encoding.compact(states), *how, **flat)
 
 
 def _encoded(encoding: Encoding, trials: LoggedTrials) -> States:
     """Return the states of all trials, one after the other; errors say where."""
     try:
-        states = encoding.encode_table(joined(trials.observations))
+        states = encoding.encode_table(
+            each_array(lambda *parts: np.concatenate(parts), *trials.observations)
+        )
     except (InvalidInputError, TypeError, ValueError, LookupError):
-        parts = [_of_trial(encoding, i, seen) for i, seen in enumerate(trials.observations)]
-        states = np.concatenate(parts)
+        found = []
+        for i, seen in enumerate(trials.observations):
+            try:
+                found.append(encoding.encode_table(seen))
+            except InvalidInputError as error:
+                wrong = (t for t in range(batch_size(seen)) if _is_wrong(encoding, seen, t))
+                where = "".join(f", observation {t}" for t in islice(wrong, 1))
+                raise InvalidInputError(f"{error} in trial {i}{where}") from None
+        states = np.concatenate(found)
     box = None if encoding.is_counted else spaces.flatten_space(encoding.space)
     if isinstance(box, spaces.Box):
         outside = ((states < box.low) | (states > box.high)).any(axis=1)
@@ -142,28 +145,21 @@ def _encoded(encoding: Encoding, trials: LoggedTrials) -> States:
     return states
 
 
-def _of_trial(encoding: Encoding, i: int, observed: Any) -> States:
+def _is_wrong(encoding: Encoding, observed: Any, t: int) -> bool:
     try:
-        return encoding.encode_table(observed)
-    except InvalidInputError as error:
-        where = f"in trial {i}"
-        for t in range(batch_size(observed)):
-            try:
-                encoding.encode_table(take(observed, slice(t, t + 1)))
-            except InvalidInputError:
-                where += f", observation {t}"
-                break
-        raise InvalidInputError(f"{error} {where}") from None
+        encoding.encode_table(take(observed, slice(t, t + 1)))
+    except InvalidInputError:
+        return True
+    return False
 
 
 def implied_space(trials: LoggedTrials) -> gym.Space[Any] | None:
     """Return the space of a log: named, or unbounded for vectors of floats."""
     if trials.observation_space is not None:
         return trials.observation_space
-    observed: NDArray[Any] | Any = trials.observations[0]
-    if isinstance(observed, np.ndarray) and observed.dtype.kind == "f" and observed.ndim > 1:
-        dtype: Any = observed.dtype.type
-        return spaces.Box(-np.inf, np.inf, observed.shape[1:], dtype)
+    seen: Any = trials.observations[0]
+    if isinstance(seen, np.ndarray) and seen.dtype.kind == "f" and seen.ndim > 1:
+        return spaces.Box(-np.inf, np.inf, seen.shape[1:], seen.dtype.type)
     return None
 
 
@@ -174,15 +170,14 @@ def action_numbers(
 
     A space of actions must agree with the trials so far (``known``).
     """
-    if trials.actions is None:
+    space = None if trials.actions is None else _action_space(trials, policy)
+    if not isinstance(space, spaces.Discrete):
         return known
-    space, told = _action_space(trials, policy), None
-    if isinstance(space, spaces.Discrete):
-        told = discrete_actions(space)
-        if trials.action_space is not None and known not in (None, told):
-            raise InvalidInputError(
-                f"actions of the trials so far are {in_words(known)}; the log has {space}"
-            )
+    told = discrete_actions(space)
+    if known is not None and known != told and trials.action_space is not None:
+        raise InvalidInputError(
+            f"actions of the trials so far are {in_words(known)}; the log has {space}"
+        )
     return known or told
 
 
@@ -207,21 +202,18 @@ def _action_space(trials: LoggedTrials, policy: Any) -> gym.Space[Any]:
     return spaces.Box(-np.inf, np.inf, trials.actions[0].shape[1:], np.float64)
 
 
-def _as_numbers(trials: LoggedTrials, numbers: ActionNumbers) -> IntArray:
+def _as_numbers(actions: list[NDArray[Any]], numbers: ActionNumbers) -> IntArray:
     """Return the actions of all trials in one array, from 0; raise if one is invalid."""
-    assert trials.actions is not None
-    wrong = [(i, each[0]) for i, each in enumerate(trials.actions) if not _are_numbers(each)]
-    if not wrong:
-        number = np.concatenate(trials.actions)
-        places = np.flatnonzero(are_none(number, numbers))[:1].tolist()
-        wrong = [(_place(trials.lengths, place)[0], number[place]) for place in places]
-    if wrong:
-        raise InvalidInputError(
-            f"actions are {in_words(numbers)}; trial {wrong[0][0]} has {wrong[0][1]}: name all of "
-            "them with action_space= when the first trials are added"
-        )
-    found: IntArray = number.astype(np.int64) - numbers[1]
-    return found
+    if all(map(_are_numbers, actions)):
+        flat = np.concatenate(actions)
+        if not are_none(flat, numbers).any():
+            return np.asarray(flat.astype(np.int64) - numbers[1])
+    wrong = (each[are_none(each, numbers)] if _are_numbers(each) else each for each in actions)
+    i, found = next((i, each[0]) for i, each in enumerate(wrong) if len(each))
+    raise InvalidInputError(
+        f"actions are {in_words(numbers)}; trial {i} has {found}: name all of them with "
+        "action_space= when the first trials are added"
+    )
 
 
 def _are_numbers(actions: NDArray[Any]) -> bool:
@@ -250,7 +242,17 @@ def check_actions(
     action_space = _action_space(trials, policy)
     actor = make_actor(policy, encoding.space, action_space, batched)
     if callable(policy):
-        _check_calls(actor, trials)
+        place, rng = 0, np.random.default_rng(0)  # an actor takes one; a function draws its own
+        for observed, taken in zip(trials.observations, trials.actions, strict=True):
+            leaving = take(observed, np.arange(len(taken)))
+            answers = actor(leaving, rng)
+            close = np.isclose(answers, taken, rtol=_RELATIVE, atol=_ABSOLUTE)
+            same = np.asarray(close.reshape(len(taken), -1).all(axis=1))
+            if not same.all():
+                if not np.array_equal(actor(leaving, rng), answers):
+                    return
+                raise _never(trials, place + int(np.argmin(same)))
+            place += len(taken)
         return
     A, first = discrete_actions(action_space)
     table = np.asarray(policy)
@@ -282,23 +284,6 @@ def check_actions(
             f"{observed[worst].tolist()}, by {pi[worst].tolist()}. Without policy= they are not "
             "checked"
         )
-
-
-def _check_calls(actor: Actor, trials: LoggedTrials) -> None:
-    """Raise unless a function of observations returns the logged actions."""
-    assert trials.actions is not None
-    rng = np.random.default_rng(0)  # an actor takes one; a function draws from its own
-    place = 0
-    for observed, actions in zip(trials.observations, trials.actions, strict=True):
-        leaving = take(observed, np.arange(batch_size(observed) - 1))
-        answers = actor(leaving, rng)
-        close = np.isclose(answers, actions, rtol=_RELATIVE, atol=_ABSOLUTE)
-        same = np.asarray(close.reshape(len(actions), -1).all(axis=1))
-        if not same.all():
-            if not np.array_equal(actor(leaving, rng), answers):
-                return
-            raise _never(trials, place + int(np.argmin(same)))
-        place += len(actions)
 
 
 def _never(trials: LoggedTrials, place: int) -> InvalidInputError:

@@ -22,9 +22,9 @@ from lstd_agent.features.tables import Features, Standardized, feature_table, ve
 from lstd_agent.trials.spaces import (
     Numbering,
     as_batch,
-    boxes_in,
     flat_size,
     flatten_batch,
+    members,
     one_or_many,
     plain_array,
 )
@@ -128,11 +128,10 @@ class _Shared:
 
 
 class CountedEncoding(_Shared):
-    """Observations of a finite space, as numbers.
+    """Observations of a finite space, as numbers; the terminal state, if any, is the last one.
 
-    Functions and transformers of observations get (n,) numbers of a Discrete space, and the parts
-    (n, k) of any other (see `lstd_agent.trials.spaces`). If the task ends, the terminal state comes
-    after the others.
+    Features are of numbers (n,) of a Discrete space, and of the parts (n, k) of any other (see
+    `lstd_agent.trials.spaces`).
     """
 
     is_counted = True
@@ -251,11 +250,7 @@ def _key(observation: Any) -> Any:
 
 
 class VectorEncoding(_Shared):
-    """Observations of any other space, flattened; features are a function or a transformer.
-
-    Vectors keep the type of their numbers. The terminal state of a task that ends is a vector
-    of NaN.
-    """
+    """Observations of any other space, flattened, in the type of their numbers; NaN is the end."""
 
     terminal = np.nan
 
@@ -265,7 +260,9 @@ class VectorEncoding(_Shared):
         self._compute = vector_features(features)
         # The shape of observations that only need their own axes flattened.
         self._shape = space.shape if isinstance(space, spaces.Box) else None
-        self._members = boxes_in(space)
+        found = members(space) or []
+        are_boxes = all(isinstance(member, spaces.Box) for _, member in found)
+        self._members = {name: member.shape or () for name, member in found if are_boxes}
 
     def encode(self, observations: Any) -> NDArray[Any]:
         """Return the vectors (n, k) of a batch of observations, as a new array."""

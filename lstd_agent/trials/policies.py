@@ -55,29 +55,33 @@ def make_actor(
     if callable(policy):
         return CallableActor(policy, action_space, batched)
     array = plain_array(policy, "a policy")
-    if not isinstance(observation_space, spaces.Discrete) or not isinstance(
-        action_space, spaces.Discrete
-    ):
+    if not all(isinstance(each, spaces.Discrete) for each in (observation_space, action_space)):
         raise InvalidInputError(
             "a policy given as an array needs Discrete observations and actions; got "
             f"{observation_space} and {action_space}: pass a function of observations"
         )
-    S, A = int(observation_space.n), int(action_space.n)
-    first_state, first_action = int(observation_space.start), int(action_space.start)
-    if array.shape == (S,) and np.issubdtype(array.dtype, np.integer):
-        wrong = np.flatnonzero((array < first_action) | (array >= first_action + A))
+    (S, first_state), (A, first) = map(discrete_actions, (observation_space, action_space))
+    if array.shape == (S,) and array.dtype.kind in "iu":
+        wrong = np.flatnonzero(are_none(array, (A, first)))
         if wrong.size:
             raise InvalidInputError(
                 f"the policy takes action {array[wrong[0]]} in state {wrong[0]}; actions are "
-                f"{in_words((A, first_action))}"
+                f"{in_words((A, first))}"
             )
-        return TableActor(array.astype(np.int64), first_state)
+        return TableActor(array.astype(np.int64), np.empty((0, S)), first_state)
     if array.shape != (S, A) or array.dtype.kind not in "fiub":
         raise InvalidInputError(
             f"a policy is {S} integer actions, ({S}, {A}) action probabilities, or a callable; "
             f"got an array of shape {array.shape} and dtype {array.dtype}"
         )
-    return StochasticActor(check_probabilities(array), first_state, first_action)
+    probabilities = check_probabilities(array)
+    # The threshold is infinite from the last possible action on, so rounding never selects an
+    # action of probability zero.
+    thresholds = np.cumsum(probabilities, axis=1)
+    later = np.cumsum(probabilities[:, ::-1], axis=1)[:, ::-1]
+    thresholds[:, :-1][later[:, 1:] == 0.0] = np.inf
+    columns = np.ascontiguousarray(thresholds[:, :-1].T)
+    return TableActor(np.full(S, first, dtype=np.int64), columns, first_state)
 
 
 def check_probabilities(array: NDArray[Any]) -> FloatArray:
@@ -106,47 +110,32 @@ def check_probabilities(array: NDArray[Any]) -> FloatArray:
 
 
 class TableActor:
-    """Takes one action in each state."""
+    """Takes the first action (S,) of each state, plus 1 for each threshold that a number reaches.
 
-    def __init__(self, actions: NDArray[np.int64], first_state: int) -> None:
-        self._actions, self._list = actions, actions.tolist()
-        self._first_state = first_state
+    Thresholds (A - 1, S) are compared with a uniform number for each observation.
+    """
 
-    def __call__(self, observations: Any, rng: np.random.Generator) -> NDArray[Any]:
-        """Return the actions (n, ...) for a batch of n observations."""
-        return np.asarray(self._actions[observations - self._first_state])
-
-    def one(self, observation: Any, rng: np.random.Generator) -> Any:
-        """Return the action for a single observation."""
-        return self._list[observation - self._first_state]
-
-
-class StochasticActor:
-    """Draws actions with the probabilities of each state, one uniform number an observation."""
-
-    def __init__(self, probabilities: FloatArray, first_state: int, first_action: int) -> None:
-        self._first_state, self._first_action = first_state, first_action
-        # The threshold is infinite from the last possible action on, so rounding never selects an
-        # action of probability zero.
-        thresholds = np.cumsum(probabilities, axis=1)
-        later = np.cumsum(probabilities[:, ::-1], axis=1)[:, ::-1]
-        thresholds[:, :-1][later[:, 1:] == 0.0] = np.inf
-        self._columns = np.ascontiguousarray(thresholds[:, :-1].T)
-        self._rows = thresholds[:, :-1].tolist()
+    def __init__(
+        self, actions: NDArray[np.int64], thresholds: FloatArray, first_state: int
+    ) -> None:
+        self._actions, self._columns, self._first_state = actions, thresholds, first_state
+        self._list, self._rows = actions.tolist(), thresholds.T.tolist()
 
     def __call__(self, observations: Any, rng: np.random.Generator) -> NDArray[Any]:
         """Return the actions (n, ...) for a batch of n observations."""
         state = observations - self._first_state
-        u = rng.random(state.shape[0])
-        action = np.full(state.shape[0], self._first_action, dtype=np.int64)
-        for column in self._columns:
-            action += u >= column[state]
+        action: NDArray[Any] = self._actions[state]
+        if len(self._columns):
+            u = rng.random(len(state))
+            for column in self._columns:
+                action += u >= column[state]
         return action
 
     def one(self, observation: Any, rng: np.random.Generator) -> Any:
         """Return the action for a single observation."""
-        row = self._rows[observation - self._first_state]
-        return self._first_action + bisect_right(row, rng.random())
+        state = observation - self._first_state
+        row = self._rows[state]
+        return self._list[state] + bisect_right(row, rng.random()) if row else self._list[state]
 
 
 class CallableActor:
@@ -191,17 +180,15 @@ class CallableActor:
         if self._takes_batches is None:
             action = self._try(observation)
             self._takes_batches = action is None or np.shape(action) != self._shape
-            if not self._takes_batches:
-                self._checked(np.asarray(action))
-                return action
+        elif not self._takes_batches:
+            action = self._policy(observation)
+            if self._numbers is not None and isinstance(action, int | np.integer):
+                n, first = self._numbers
+                if first <= action < first + n:
+                    return action
+            action = _actions_of(action)
         if self._takes_batches:
             return self(as_batch(observation), rng)[0]
-        action = self._policy(observation)
-        if self._numbers is not None and isinstance(action, int | np.integer):
-            n, first = self._numbers
-            if first <= action < first + n:
-                return action
-        action = _actions_of(action)
         self._checked(np.asarray(action))
         return action
 
@@ -225,14 +212,8 @@ class CallableActor:
             )
         if self._numbers is None:
             return actions
-        n_actions, first = self._numbers
-        if (
-            actions.dtype.kind in "iu"
-            and first <= actions.min() <= actions.max() < first + n_actions
-        ):
-            return actions
         is_number = actions.dtype.kind in "biuf"
-        numbers = actions.astype(np.float64) if is_number else np.full(actions.shape, np.nan)
+        numbers = actions if is_number else np.full(actions.shape, np.nan)
         if (wrong := are_none(numbers, self._numbers)).any():
             raise InvalidInputError(
                 f"the policy takes action {actions[wrong][0]}; actions are "
@@ -241,7 +222,7 @@ class CallableActor:
         return actions
 
 
-Actor: TypeAlias = TableActor | StochasticActor | CallableActor
+Actor: TypeAlias = TableActor | CallableActor
 """Draws actions: called with a batch of observations, or ``one`` with a single one."""
 
 
@@ -275,10 +256,9 @@ def is_module(policy: Any) -> bool:
 def module_actions(
     module: Any, observation_space: Space[Any], action_space: Space[Any], observations: Any
 ) -> NDArray[Any]:
-    """Return the actions of a torch module for a batch.
+    """Return the actions of a torch module for a batch, in the type of its parameters.
 
-    It gets the batch in the type of its parameters (Discrete observations as int64), and returns
-    actions, or a number for each Discrete action: the largest one wins.
+    It returns actions, or a number for each Discrete action: the largest one wins.
     """
     import torch  # already imported for the module
 
@@ -349,11 +329,7 @@ class StatedPolicy:
 
 
 def same_policy(a: Any, b: Any) -> bool:
-    """Return whether two policies are the same.
-
-    Arrays are the same if their numbers are, functions if their code and the values that it refers
-    to are, and other callables if they are one object.
-    """
+    """Compare the numbers of arrays, code and values of functions, or identities of others."""
     if not (callable(a) or callable(b)):
         return np.array_equal(plain_array(a, "a policy"), plain_array(b, "a policy"))
     return a is b or (_inside(a) is not None and _same_values(a, b))
@@ -398,8 +374,8 @@ def discrete_actions(action_space: Space[Any]) -> ActionNumbers:
 def are_none(chosen: NDArray[Any], actions: ActionNumbers) -> BoolArray:
     """Return which numbers are not Discrete actions."""
     n_actions, first = actions
-    number = chosen - first
-    return np.asarray((number % 1 != 0) | (number < 0) | (number >= n_actions))
+    wrong = (chosen < first) | (chosen >= first + n_actions)
+    return wrong if chosen.dtype.kind in "iu" else wrong | (chosen % 1 != 0)
 
 
 def in_words(actions: ActionNumbers) -> str:

@@ -8,7 +8,7 @@ Timestep and batch are part of the key of a counted transition, so one pass coun
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,12 @@ from lstd_agent.trials.spaces import MAX_REWARD, real_array
 
 # Timesteps of trials in lockstep are counted together until there are this many transitions.
 _BLOCK = 2**13
+
+NEVER = (
+    "the evaluator is for continuing tasks, which never terminate. Make the task continuing, for "
+    "instance by starting again where it would end (lstd_agent.Restart), or take the end for an "
+    'absorbing state without reward, by the option on_termination="absorb"'
+)
 
 # Number of transitions that are counted at a time.
 _CHUNK = 2**18
@@ -66,11 +72,7 @@ class Recording:
 
 
 class Counter:
-    """Counts transitions of trials: trial i is in batch ``(first + i) % n_batches``.
-
-    They are also counted by action if a recording has actions, except in the terminal state, where
-    no action is taken.
-    """
+    """Counts transitions of trials: trial i is in batch ``(first + i) % n_batches``."""
 
     def __init__(self, recording: Recording, first: int = 0) -> None:
         self._how, self._first, self._t, self._is_cut = recording, first, 0, False
@@ -85,12 +87,12 @@ class Counter:
         S, B, n, own = self._how.encoding.n_states, self._how.n_batches, trials.n_trials, trials.own
         states = np.asarray(trials.observations.T, dtype=np.int64)
         batch = (self._first + np.arange(n)) % B
+        numbers = [part.T for part in (trials.rewards, trials.durations) if part is not None]
         if self._how.n_actions and trials.actions is not None:
-            self._count_actions(states, batch, trials)
+            self._wait(states, batch, trials, numbers)
         if own is not None and own.all():
             own = None
         self._is_cut |= own is not None
-        numbers = [part.T for part in (trials.rewards, trials.durations) if part is not None]
         step = max(1, min(_CHUNK // n, (LARGEST_KEY - 1) // (B * S**2)))
         for t in range(0, trials.t_max + 1, step):
             here = slice(t, t + step)
@@ -108,16 +110,17 @@ class Counter:
                 entries.append((row + self._t * B, column, values))
             self._t += len(state)
 
-    def _count_actions(self, states: IntArray, batch: IntArray, trials: KeptTrials) -> None:
-        """Count transitions by action; unknown actions are -1."""
+    def _wait(
+        self, states: IntArray, batch: IntArray, trials: KeptTrials, numbers: list[FloatArray]
+    ) -> None:
+        """Count transitions with a known action (not -1), soon; none in the terminal state."""
         action = np.asarray(trials.part("actions").T, np.int64)
         known = action >= 0
         if trials.lengths is not None:
             known &= np.arange(len(action))[:, None] < trials.lengths
         if self._how.encoding.ends:
             known &= states[:-1] != self._how.encoding.terminal
-        parts: list[Any] = [np.broadcast_to(batch, action.shape), states[:-1], action, states[1:]]
-        parts += [part.T for part in (trials.rewards, trials.durations) if part is not None]
+        parts = np.broadcast_to(batch, action.shape), states[:-1], action, states[1:], *numbers
         self._waiting.append(tuple(part[known] for part in parts))
         if sum(len(each[0]) for each in self._waiting) >= _CHUNK:
             self._count_waiting()
@@ -133,8 +136,7 @@ class Counter:
     def portion(self, n_trials: int, sample: TrialSample | None = None) -> CountedTrials:
         """Return the counted trials, which are complete."""
         self._count_waiting()
-        S, B, T = self._how.encoding.n_states, self._how.n_batches, self._t
-        matrices: list[Any] = []
+        S, B, T, matrices = self._how.encoding.n_states, self._how.n_batches, self._t, []
         for entries, width in zip(self._entries, (S**2, S, S), strict=True):
             if entries:  # in order
                 row, column, value = (np.concatenate(parts) for parts in zip(*entries, strict=True))
@@ -146,18 +148,12 @@ class Counter:
         return CountedTrials(S, n_by_batch, N, R, n_at, sample, self._taken, *times)
 
 
-class Taken(NamedTuple):
-    """Actions of n trials (n,), from 0, and which were exploratory."""
-
-    action: IntArray
-    explored: BoolArray
+Taken: TypeAlias = tuple[IntArray, BoolArray]
+"""Actions of n trials (n,), from 0, and which were exploratory."""
 
 
 class LockstepTrials:
-    """Trials that are observed together, from encoded states (n, ...) on.
-
-    The first trial has number ``first``; ``n_stored`` counted trials are kept whole.
-    """
+    """Trials that are observed together, from encoded states (n, ...) on."""
 
     def __init__(
         self, recording: Recording, states: States, first: int = 0, n_stored: int = 0
@@ -234,24 +230,21 @@ class LockstepTrials:
         """Return the trials, all of them over the same timesteps."""
         if self._waiting:
             self._count()
-        whole = sample = None
-        if self._whole:
-            parts = {
-                name: np.ascontiguousarray(np.concatenate([p[name] for p in self._whole], axis=1))
-                for name in self._whole[0]
-            }
-            if "actions" in parts:
-                most = int(parts["actions"].max())
-                parts["actions"] = parts["actions"].astype(np.min_scalar_type(most))
-                if not parts["explored"].any():
-                    del parts["explored"]
-            whole = KeptTrials(**parts)
+        if not self._whole and self._counter is not None:
+            return self._counter.portion(len(self.states))
+        parts = {
+            name: np.ascontiguousarray(np.concatenate([p[name] for p in self._whole], axis=1))
+            for name in self._whole[0]
+        }
+        if "actions" in parts:
+            actions = parts["actions"]
+            parts["actions"] = actions.astype(np.min_scalar_type(int(actions.max())))
+            if not parts["explored"].any():
+                del parts["explored"]
+        whole = KeptTrials(**parts)
         if self._counter is None:
-            assert whole is not None
             return whole
-        if whole is not None:
-            sample = TrialSample.of(whole, self._n_whole)
-        return self._counter.portion(len(self.states), sample)
+        return self._counter.portion(len(self.states), TrialSample.of(whole, self._n_whole))
 
 
 class SequentialTrials:
@@ -278,20 +271,14 @@ class SequentialTrials:
         return self._held[-1]
 
     def start(self, observation: Any, is_timed: bool | None = None) -> None:
-        """Start a trial with an observation; drop any trial under way.
-
-        ``is_timed`` says whether steps of other trials have durations, if that is known. The first
-        observation of all shows whether features can be computed.
-        """
+        """Start a trial; ``is_timed`` says whether others have durations, if that is known."""
         self.drop()
         held: Any = self._hold(observation)
         if not self._is_checked:
             self.encoding.check_features(self.encoding.encode_held([held]))
             self._is_checked = True
         self._held.append(held)
-        if is_timed is None and self.finished:
-            is_timed = bool(self.finished[0][2])
-        self._is_timed = is_timed
+        self._is_timed = bool(self.finished[0][2]) if self.finished else is_timed
 
     def advance(
         self,
@@ -410,9 +397,5 @@ def _refuse_unless_it_ends(encoding: Encoding, terminated: BoolArray, t: int) ->
     """Raise `TerminationError` unless the encoding has an end."""
     if not encoding.ends and terminated.any():
         raise TerminationError(
-            f"trial {int(np.argmax(terminated))} of the round terminated at timestep {t}: the "
-            "evaluator is for continuing tasks, which never terminate. Make the task continuing, "
-            "for instance by starting again where it would end (lstd_agent.Restart), or take the "
-            "end for an absorbing state without reward, by the agent's option "
-            'on_termination="absorb"'
+            f"trial {int(np.argmax(terminated))} of the round terminated at timestep {t}: {NEVER}"
         )

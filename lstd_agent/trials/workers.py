@@ -16,14 +16,8 @@ import pickle
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import (
-    FIRST_COMPLETED,
-    BrokenExecutor,
-    Executor,
-    Future,
-    ProcessPoolExecutor,
-    wait,
-)
+from concurrent import futures
+from concurrent.futures import BrokenExecutor, Executor, Future
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from importlib import import_module
@@ -76,34 +70,37 @@ _MIN_SUBMITTED = 64
 
 _INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 
-# Parameters of glibc's mallopt.
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-
 
 class WorkerError(EvaluationError, RuntimeError):
     """Workers died more often than they are replaced."""
 
 
-_Shard: TypeAlias = tuple[int, EnvSource | EnvSpec, Recording, Policy, Request]
-"""The message to a worker, with the number of the shard."""
-
 _Outcome: TypeAlias = tuple[int, Portion | None, BaseException | None]
 """A shard's number, its finished trials, if any, and the error that ended it early."""
 
 
-def collect_shards(
-    env: EnvSource, recording: Recording, policy: Policy, keep: Keep, request: Request
+def collect(
+    env: AnyEnv | EnvSource, recording: Recording, policy: Policy, keep: Keep, request: Request
 ) -> None:
-    """Run trials on workers and hand over each shard's trials, in the order of the shards.
+    """Run trials in an environment, or in shards on workers, and hand over finished portions.
 
-    If an error or an interrupt ends the collection early, the trials of all finished shards are
-    handed over. The trials of a seed depend on the size of shards.
+    Trials of shards are handed over in their order. If an error or an interrupt ends the collection
+    early, the trials of all finished shards are handed over. The trials of a seed depend on the
+    size of shards.
     """
+    encoding = recording.encoding
+    if isinstance(env, gym.Env | VectorEnv):
+        if request.workers != 1 or request.executor is not None or request.shard_size is not None:
+            raise InvalidInputError(
+                "workers make their own environments: pass an id, or a function that makes "
+                f"an environment, instead of {env}"
+            )
+        collect_rounds(env, recording, policy, keep, request)
+        return
     with closing(make_env(env, 1)) as sample:
         make_actor(policy, *single_spaces(sample), request.batched)
         observation, _ = sample.reset(seed=split_seed(request.seed or 0)[0])
         single = not isinstance(sample, VectorEnv)
-        encoding = recording.encoding
         encoding.check_features(encoding.encode(as_batch(observation) if single else observation))
     source: EnvSource | EnvSpec = env
     if isinstance(env, str):
@@ -111,10 +108,10 @@ def collect_shards(
         # function.
         spec = _find_spec(env)
         source = env if callable(spec.entry_point) else spec
-    slim = replace(recording, encoding=encoding.without_features())
+    what = source, replace(recording, encoding=encoding.without_features()), policy
     if request.executor is None and request.workers > 1:
         try:
-            pickle.dumps((source, slim, policy))
+            pickle.dumps(what)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise InvalidInputError(
                 "workers are sent the environment, the policy and the features by pickle, which "
@@ -125,12 +122,12 @@ def collect_shards(
     entropy = np.random.SeedSequence(request.seed).entropy
     quiet = replace(request, progress=False, executor=None)
 
-    def shards() -> Iterator[_Shard]:
+    def shards() -> Iterator[Any]:
         for number, piece in enumerate(quiet.pieces(size)):
             # The same sequence as from spawn(), without its predecessors.
             spawned = np.random.SeedSequence(entropy, spawn_key=(number,))
             seed = int(spawned.generate_state(1, np.uint64)[0])
-            yield number, source, slim, policy, replace(piece, seed=seed)
+            yield number, *what, replace(piece, seed=seed)
 
     early: dict[int, Portion] = {}  # finished before an earlier shard
     following = 0
@@ -164,7 +161,7 @@ def _find_spec(env_id: str) -> EnvSpec:
     return gym.spec(name)
 
 
-def _collect_shard(shard: _Shard) -> _Outcome:
+def _collect_shard(shard: tuple[int, EnvSource | EnvSpec, Recording, Policy, Request]) -> _Outcome:
     """Run a shard's trials; an error keeps the trials that finished before it."""
     number, source, recording, policy, request = shard
     rounds: list[Any] = []
@@ -177,8 +174,8 @@ def _collect_shard(shard: _Shard) -> _Outcome:
         # each large array, which takes longer than a step of the environment.
         with suppress(OSError, AttributeError):  # another C library
             mallopt = ctypes.CDLL(None).mallopt
-            mallopt(_TRIM_THRESHOLD, 2**28)
-            mallopt(_MMAP_THRESHOLD, 2**25)
+            mallopt(-1, 2**28)  # M_TRIM_THRESHOLD
+            mallopt(-3, 2**25)  # M_MMAP_THRESHOLD
     error: BaseException | None = None
     try:
         with closing(make_env(source, request.n_trials)) as env:
@@ -198,21 +195,6 @@ def spaces_of(env: AnyEnv | EnvSource) -> tuple[gym.Space[Any], gym.Space[Any]]:
         return single_spaces(env)
     with closing(make_env(env, 1)) as sample:
         return single_spaces(sample)
-
-
-def collect(
-    env: AnyEnv | EnvSource, recording: Recording, policy: Policy, keep: Keep, request: Request
-) -> None:
-    """Run trials in the given environment or in workers, and hand over finished portions."""
-    if not isinstance(env, gym.Env | VectorEnv):
-        collect_shards(env, recording, policy, keep, request)
-        return
-    if request.workers != 1 or request.executor is not None or request.shard_size is not None:
-        raise InvalidInputError(
-            "workers make their own environments: pass an id, or a function that makes "
-            f"an environment, instead of {env}"
-        )
-    collect_rounds(env, recording, policy, keep, request)
 
 
 def make_env(source: EnvSource | EnvSpec, n_trials: int) -> AnyEnv:
@@ -243,10 +225,7 @@ def make_env(source: EnvSource | EnvSpec, n_trials: int) -> AnyEnv:
 
 @contextmanager
 def open_executor(dask_address: str | None) -> Iterator[Executor | None]:
-    """Yield an executor of a `dask.distributed` scheduler, such as ``"tcp://host:8786"``.
-
-    Without an address yield None: `run_tasks` takes either.
-    """
+    """Yield an executor of a scheduler of Dask, such as ``"tcp://host:8786"``; or None."""
     if dask_address is None:
         yield None
         return
@@ -271,10 +250,9 @@ def run_tasks(
     """Run the function on every task, and hand each result to ``keep`` as it finishes.
 
     Tasks are drawn as workers become free; workers find the function by its name. One worker is
-    this process; several are processes of their own, or those of an executor (such as
-    ``Client.get_executor()`` of `dask.distributed`, or `mpi4py.futures`; give ``workers`` if it has
-    more than 32). If work ends early, the results that have finished are kept. A `WorkerError` says
-    that workers died more than three times, or that the given executor broke.
+    this process; several are processes of their own, or those of an executor, such as
+    ``Client.get_executor()`` of Dask (give ``workers`` if it has more than 32). If work ends early,
+    the results that have finished are kept.
     """
     workers, waiting = check_integer("workers", workers, 1), iter(tasks)
     if executor is not None:  # dask replaces dead workers itself
@@ -327,22 +305,21 @@ def _run(
                     break
             if not running:
                 return lost
-            for future in wait(running, return_when=FIRST_COMPLETED).done:
-                task, error = running.pop(future), future.exception()
-                if error is None:
-                    keep(future.result())
-                elif isinstance(error, BrokenExecutor):
+            for future in futures.wait(running, return_when="FIRST_COMPLETED").done:
+                task = running.pop(future)
+                try:
+                    result = future.result()
+                except BrokenExecutor:
                     lost.append(task)
                 else:
-                    raise error
+                    keep(result)
     except BaseException:
         for future in running:
-            if not future.done():
-                if not is_own:
-                    future.cancel()
-            elif not future.cancelled() and future.exception() is None:
+            if future.done():
                 with suppress(BaseException):  # another error is raised
                     keep(future.result())
+            elif not is_own:
+                future.cancel()
         raise
 
 
@@ -352,7 +329,10 @@ def _pool(workers: int) -> Iterator[Executor]:
     # A fresh interpreter for each worker: forking would copy threads' locks.
     context = multiprocessing.get_context("spawn")
     watched, alive = context.Pipe(duplex=False)
-    with watched, ProcessPoolExecutor(workers, context, _end_with_parent, (watched,)) as pool:
+    with (
+        watched,
+        futures.ProcessPoolExecutor(workers, context, _end_with_parent, (watched,)) as pool,
+    ):
         try:
             yield pool
         except BaseException:

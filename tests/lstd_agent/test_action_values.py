@@ -88,7 +88,7 @@ def explored(
 
 
 def close_to_exact(agent: SeminormLSTDAgent, mdp: TabularMDP, q: np.ndarray, tol: float) -> bool:
-    chain = mdp.induce(np.asarray(agent.collector.policy))
+    chain = mdp.induce(np.asarray(agent.policy))
     right = chain.action_bias - chain.bias[agent.main_reference_]
     return bool(np.abs(q - right).max() < tol * np.ptp(chain.bias))
 

@@ -299,6 +299,6 @@ def test_waiting_trials_are_added_up_by_the_room_that_they_take() -> None:
     for _ in range(4):
         agent.observe(0, 0, 1.0, 1, terminated=True)
         agent.end_trial()
-        waiting.append(agent.collector.loop.n_waiting)
+        waiting.append(agent._n_waiting)
     assert waiting == [1, 0, 1, 0]
     assert agent.n_trials == 4
