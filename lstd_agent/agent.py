@@ -62,8 +62,7 @@ class SeminormLSTDAgent(TrialStore):
         As many anchors as possible in the first half of the timesteps; or the paper's search.
     distance : {"mmd", "tv", "ot"}, MMD or callable
         Distance between the state distributions (S,) of two timesteps. Vectors need the linear MMD,
-        by default with ``width="median"``. Counts without stored trials use ``"tv"`` instead of
-        ``"mmd"``, and `summary` says so.
+        by default with ``width="median"``; counts without stored trials use ``"tv"``.
     calibration : {"linked", "references"}
         How neighbourhoods are linked: backwards in time, or by reference states as in the paper.
     reference : {"occupancy", "most_common"}
@@ -81,15 +80,13 @@ class SeminormLSTDAgent(TrialStore):
         A trial that terminates is an error, or stays without reward in a terminal state whose
         features and value are 0.
     rcond : float
-        Relative cutoff of the pseudoinverses. With Discrete observations, values from 1e-12 to 1e-8
-        give the same result, unless a neighbourhood's ``condition`` approaches 1/rcond: then use
-        fewer features or wider neighbourhoods.
+        Relative cutoff of the pseudoinverses. If a neighbourhood's ``condition`` approaches
+        1/rcond, use fewer features or wider neighbourhoods.
     n_stored_trials : int
-        How many counted trials to keep whole, for the MMD and for returns of starts. The choice
-        does not depend on the order of trials.
+        How many counted trials to keep whole, for the MMD and for returns of starts.
     n_batches : int
-        Number of batches of trials for `standard_errors`: 1 (no errors) or at least 10; 2 to 9 mean
-        10. Each batch costs memory, and one more fit.
+        Batches of trials for `standard_errors`: 1 (no errors) or at least 10; 2 to 9 mean 10. Each
+        costs memory, and one more fit.
     observations : {"auto", "counted", "vectors"}
         ``"auto"`` counts observations of finite spaces (Discrete, or of at most 10,000 elements),
         and keeps all others as vectors.
@@ -110,8 +107,7 @@ class SeminormLSTDAgent(TrialStore):
     Trials come from `collect`, from the user's own loop (`attach`, `act`, `observe`, `end_trial`,
     `drop_trial`), or from elsewhere (`add`, `add_trials`, `merge`). Methods that change the agent
     return it. An invalid argument raises `InvalidInputError` and changes nothing; results before
-    `fit` raise `NotFittedError`. Source: Algorithm ``training_nbwpval`` and section ``approxbias``;
-    the default calibration is ours.
+    `fit` raise `NotFittedError`. Source: Algorithm ``training_nbwpval``, section ``approxbias``.
 
     Examples
     --------
@@ -220,8 +216,8 @@ class SeminormLSTDAgent(TrialStore):
         observations : one observation, or a batch of m
             Any of the space, also unseen ones (see `coverage`).
         t : int or array_like of int, shape (m,), optional
-            Timesteps of the observations; beyond ``t_max`` the last neighbourhood predicts. Without
-            t, the neighbourhood with most samples of the observation predicts.
+            Timesteps; beyond ``t_max`` the last neighbourhood predicts. Without t it is the one
+            with most samples of the observation.
 
         Returns
         -------
@@ -234,27 +230,25 @@ class SeminormLSTDAgent(TrialStore):
     def coverage(self, observations: Any, t: ArrayLike | None = None) -> FloatArray:
         """Return the share of samples at the observations, in the neighbourhood that predicts.
 
-        For vectors by the Christoffel function (`lstd_agent.rows.factors`). A prediction where
-        it is 0 is pure generalization. For arguments see `SeminormLSTDAgent.predict`.
+        Where it is 0, a prediction is pure generalization. For vectors by the Christoffel function
+        (`lstd_agent.rows.factors`). For arguments see `SeminormLSTDAgent.predict`.
         """
         return self._last_fit.answer(Fit.share_of_samples, observations, t)
 
     def determined(self, observations: Any, t: ArrayLike | None = None) -> BoolArray:
         """Return whether the samples determine the values of observations.
 
-        The neighbourhood that predicts must have samples of the observation. Weights that the
-        samples leave open, in this and later neighbourhoods, must hardly change the value. With
-        ``backup="model"`` the state must lead to the main reference state. For arguments,
-        see `SeminormLSTDAgent.predict`.
+        The neighbourhood that predicts must have samples of the observation, and weights that all
+        samples leave open must hardly change the value. With ``backup="model"`` the state must lead
+        to the main reference state. For arguments, see `SeminormLSTDAgent.predict`.
         """
         return self._last_fit.answer(Fit.states_determined, observations, t)
 
     def standard_errors(self, observations: Any, t: ArrayLike | None = None) -> FloatArray:
         """Return standard errors of the predictions, by leaving out batches of trials (jackknife).
 
-        They include the errors of the offset and of an estimated gain, not of the choice of anchors
-        and reference states, and are infinite where the samples without any one of the batches do
-        not determine the value. For arguments, see `SeminormLSTDAgent.predict`.
+        They include errors of the offset and the gain, and are infinite where the samples without a
+        batch do not determine the value. For arguments, see `SeminormLSTDAgent.predict`.
         """
         return self._last_fit.answer(Fit.errors_of_states, observations, t)
 
@@ -263,17 +257,15 @@ class SeminormLSTDAgent(TrialStore):
     ) -> Comparison:
         """Return the value of a minus the value of b, with its standard error.
 
-        Values share errors, above all the gain's, so a difference has its own standard error.
-
         Parameters
         ----------
         a, b : one observation, or a batch (its mean value)
         t : optional
             As in `predict`, for both; returns are of starts, at timestep 0.
         by : {"fit", "returns"}
-            By the fitted values, or by the returns of trials that start at, or close to, these
-            observations. Returns are noisier, but right for any features and hidden states if the
-            tail has settled. `diagnostics` says when to prefer them.
+            By fitted values, or by the returns of trials that start at, or close to, a and b: they
+            are noisier, but right for any features and hidden states if the tail has settled.
+            `diagnostics` says when to prefer them.
 
         Raises
         ------
@@ -288,10 +280,9 @@ class SeminormLSTDAgent(TrialStore):
         return compare_returns(self._last_fit, a, b)
 
     def candidate(self, index: int) -> Any:
-        """Return the (flat) observation of a candidate reference state.
+        """Return the (flat) observation of a candidate reference state, or None.
 
-        ``index`` is as in `Neighborhood.reference` and along `Neighborhood.occupancy`. None is
-        returned for -1 and the terminal state.
+        ``index`` is as in `Neighborhood.reference` and along `Neighborhood.occupancy`.
         """
         return self._last_fit.candidate(index)
 
@@ -307,8 +298,7 @@ class SeminormLSTDAgent(TrialStore):
 
         All recorded actions count: see ``explore`` of `collect`, and `add_trials`. Counted
         observations need no features; vectors use LSTDQ in features of pairs. The agent must be
-        fitted, unless the policy is given here or is an array (then values are relative to a state
-        of its own).
+        fitted, unless the policy is given here or is an array.
 
         Parameters
         ----------
@@ -316,8 +306,8 @@ class SeminormLSTDAgent(TrialStore):
         t : int or array_like of int, shape (m,), optional
             Timesteps of the actions: successors then have the values of `predict` at t + 1.
         policy : array_like or callable, optional
-            Another policy than the trials'; its gain comes from the same transitions. A function
-            takes batches, and must always give the same answer.
+            Another policy than the trials', with a gain by the same transitions. A function takes
+            batches, and must always give the same answer.
         pair_features : callable, optional
             Features (n, d) of vectors (n, k) and actions (n,) from 0. By default the agent's
             features and a constant, separately for each action.
@@ -326,7 +316,7 @@ class SeminormLSTDAgent(TrialStore):
         -------
         ndarray, shape (m, A) or (A,)
             Relative like `predict`; for another policy, its bias. NaN where the samples do not
-            determine the value: for unseen pairs, and pairs that too often lead to unseen states.
+            determine the value.
         """
         return self._evidence(policy, pair_features).action_values(observations, t)
 
@@ -339,18 +329,16 @@ class SeminormLSTDAgent(TrialStore):
     ) -> FloatArray:
         """Return standard errors of `action_values`, by batches of trials (jackknife).
 
-        They include the errors of successors' values and of the gain. They are infinite where the
-        samples do not determine the value or, for counted observations, would not without one of
-        the batches. For arguments see `SeminormLSTDAgent.action_values`; a function that chose
-        actions of counted trials must be given as ``policy``.
+        They include errors of successors' values and the gain, and are infinite where the samples
+        do not determine the value. A function that chose actions of counted trials must be given as
+        ``policy``. For other arguments see `SeminormLSTDAgent.action_values`.
         """
         return self._evidence(policy, pair_features).standard_errors(observations)
 
     def action_coverage(self, observations: Any) -> FloatArray:
-        """Return the number of transitions with each action, shape (m, A) or (A,).
+        """Return the (effective) number of transitions with each action, shape (m, A) or (A,).
 
-        For vectors it is an effective number in the default features of pairs. For arguments,
-        see `SeminormLSTDAgent.action_values`.
+        For arguments, see `SeminormLSTDAgent.action_values`.
         """
         return self._evidence().coverage(observations)
 
@@ -391,11 +379,7 @@ class SeminormLSTDAgent(TrialStore):
 
     @property
     def start_bias_(self) -> float:
-        """The mean bias of the start: the total reward of a trial above the gain.
-
-        For large n, n steps from the start earn about ``n * gain_ + start_bias_``. No reference
-        state enters, so this number compares policies.
-        """
+        """The mean bias of the start: n steps from there earn about ``n * gain_ + start_bias_``."""
         return self._last_fit.jackknife.start_bias
 
     @property
@@ -410,10 +394,9 @@ class SeminormLSTDAgent(TrialStore):
 
     @property
     def main_reference_(self) -> Any:
-        """The (flat) observation that has value 0 in the last neighbourhood.
+        """The (flat) observation with value 0 in the last neighbourhood.
 
-        With ``"model"`` its value is 0 before features are fitted. None is the terminal state, or,
-        in linked systems of vectors, the mean over the settled tail.
+        None is the terminal state, or, in linked systems of vectors, the mean over the tail.
         """
         return self._last_fit.candidate(self.system_.references.main)
 
@@ -456,8 +439,8 @@ class SeminormLSTDAgent(TrialStore):
         """Write the agent to a ``.npz`` file, whole or not at all: options, trials, whether fitted.
 
         Functions are not written to ``path``, except features of counted observations, as a table:
-        pass the others to `load`. Not saved are a trial under way, and a fit of other trials,
-        features or options than the present ones.
+        pass the others to `load`. A trial under way, and a fit of other trials, features or options
+        than the present ones, are not saved.
         """
         fit = self._fitted
         is_fitted = (

@@ -1,8 +1,7 @@
 """A callback for Stable-Baselines3: gain and start value of the policy that is being learned.
 
 Learners report mean episode rewards, which mix the start with the long run. The callback evaluates
-the current policy every n steps and reports both apart: the gain, and the mean bias of the start
-(its total reward above the gain). It needs the extra ``sb3``.
+the current policy every n steps and reports both apart. It needs the extra ``sb3``.
 """
 
 from __future__ import annotations
@@ -56,8 +55,7 @@ class StartValueCallback(BaseCallback):
 
     Results are in `evaluations`, and in the learner's log as ``start/gain``,
     ``start/start_value`` and, with ``_error`` after these names, their standard errors. The
-    callback does not change the learner's own steps and generators, except for the generator of
-    torch where the policy draws its actions.
+    learner's own steps and generators stay the same, except for torch's where the policy draws.
 
     Parameters
     ----------
@@ -100,10 +98,9 @@ class StartValueCallback(BaseCallback):
         SeminormLSTDAgent(features, **options)  # raises now if the options are wrong
         self.evaluations: list[PolicyEvaluation] = []
         self._features, self._options, self._deterministic = features, options, deterministic
-        self._every, self._next = check_integer("every", every, 1), 0
-        n_trials, t_max = check_integer("n_trials", n_trials, 2), check_integer("t_max", t_max, 1)
-        self._how: dict[str, Any] = {"n_trials": n_trials, "t_max": t_max, "seed": seed}
-        self._env = env
+        self._every, self._next, self._env = check_integer("every", every, 1), 0, env
+        self._how: Any = check_integer("n_trials", n_trials, 2), check_integer("t_max", t_max, 1)
+        self._how += (seed,)
 
     def _on_training_start(self) -> None:
         self._next = self.num_timesteps
@@ -136,7 +133,7 @@ class StartValueCallback(BaseCallback):
         """
         policy = partial(model.predict, deterministic=self._deterministic)
         agent = SeminormLSTDAgent(self._features, **self._options)
-        agent.collect(self._env, policy, batched=True, **self._how)
+        agent.collect(self._env, policy, *self._how, batched=True)
         agent._fit()  # its warnings are given here, with the step of learning
         if found := agent.diagnostics().warnings:
             warnings.warn(f"after {n_steps} steps: {'; '.join(found)}", FitWarning, stacklevel=2)

@@ -54,24 +54,21 @@ def check_explore(explore: Any, t_max: int) -> Explore:
     if isinstance(explore, int | np.integer) and not isinstance(explore, bool):
         if not 0 <= explore <= half:
             raise InvalidInputError(
-                f"explore={explore} actions need as many timesteps in the first half of a trial, "
-                f"and with t_max = {t_max} there are {half}"
+                f"explore={explore} actions: the first half of a trial has {half} timesteps"
             )
         return int(explore)
     if callable(explore) or (isinstance(explore, float | np.floating) and 0.0 <= explore <= 1.0):
         return explore  # type: ignore[no-any-return]
     raise InvalidInputError(
-        "explore is a number of actions a trial (int), a probability (float from 0.0 to 1.0), or "
-        f"a policy as a function of observations; got {explore!r}"
+        f"explore is a number of actions (int), a probability (float) or a policy; got {explore!r}"
     )
 
 
 @dataclass(frozen=True)
 class Request:
-    """The arguments of `SeminormLSTDAgent.collect`, and more.
+    """The arguments of `SeminormLSTDAgent.collect`, and where to explore a batch at any timestep.
 
-    ``wherever`` says for a batch where to explore at any timestep, ``n_stored`` counted trials are
-    kept whole, and the first trial has number ``first``, which gives its batch.
+    Of counted trials ``n_stored`` are kept whole; the number ``first`` gives the first one's batch.
     """
 
     n_trials: int
@@ -129,11 +126,7 @@ def split_seed(seed: int) -> tuple[int, np.random.SeedSequence]:
 def collect_rounds(
     env: AnyEnv, recording: Recording, policy: Policy, keep: Keep, request: Request
 ) -> None:
-    """Run trials and hand over the portion of each finished round.
-
-    A trial that terminates raises unless the encoding has an end; one that is truncated before
-    t_max raises.
-    """
+    """Run trials and hand over the portion of each finished round."""
     rounds = _Rounds(env, recording, policy, keep, request)
     size, run = max(1, _ROUND_TIMESTEPS // (request.t_max + 1)), rounds.one_by_one
     if isinstance(env, VectorEnv):
@@ -235,10 +228,7 @@ class _Rounds:
 
 
 class Exploration:
-    """Replaces some of a policy's actions by exploratory ones.
-
-    They are drawn uniformly from all actions, or from those that ``info["action_mask"]`` allows.
-    """
+    """Replaces some of a policy's actions, by uniform ones of those in ``info["action_mask"]``."""
 
     def __init__(self, action_space: gym.Space[Any], request: Request) -> None:
         self._explore: Any = request.explore

@@ -37,8 +37,8 @@ def ordered(trials: KeptTrials) -> IntArray:
 def _keys(found: NDArray[np.uint64], first: int = 0) -> NDArray[np.uint64]:
     """Return numbers (m,) that order trials with these hashes as if drawn at random.
 
-    Equal trials are numbered before hashing: a sample would have all or none of them, and batches
-    would differ less than by chance. Trials with another ``first`` are drawn independently.
+    Equal trials are numbered before hashing, so that a sample does not have all or none of them.
+    Trials with another ``first`` are drawn independently.
     """
     order = np.argsort(found, kind="stable")
     same = found[order]
@@ -51,10 +51,7 @@ def _keys(found: NDArray[np.uint64], first: int = 0) -> NDArray[np.uint64]:
 
 
 def hashes(trials: KeptTrials) -> NDArray[np.uint64]:
-    """Return a hash of the content of each trial but for its actions, shape (m,).
-
-    A missing array has the hash of its default values, whatever other trials have.
-    """
+    """Return hashes (m,) of the contents of trials but for actions; missing arrays are defaults."""
     m, T, offset = trials.n_trials, trials.t_max + 1, 0
     total = np.zeros(m, dtype=np.uint64)
     for name, part in vars(trials).items():
@@ -102,8 +99,7 @@ class TrialSample:
         states = trials.observations[:, :, 0]
         if states.dtype.kind not in "iu" or trials.observations.shape[2] != 1:
             raise InvalidInputError(
-                f"the states of a sample of trials are integers (m, t_max + 2); got {states.dtype} "
-                f"of shape {trials.observations.shape}"
+                f"states of a sample are integers; got {states.dtype} {trials.observations.shape}"
             )
         is_sorted = hashes.dtype == np.uint64 and not (hashes[1:] < hashes[:-1]).any()
         if hashes.shape != (len(states),) or not is_sorted:
@@ -209,11 +205,8 @@ class CountedTrials:
         names = "n_by_batch", "transition_counts", "reward_sums", "duration_sums", "sample", "taken"
         sums = {name: total(getattr(self, name), getattr(other, name)) for name in names}
         if self.n_at is not None or other.n_at is not None:
-            whole = (
-                each.n_by_batch[:, None] if each.n_at is None else each.n_at
-                for each in (self, other)
-            )
-            sums["n_at"] = reduce(add, whole) + np.zeros((1, self.t_max + 1), np.int64)
+            trials = (e.n_by_batch[:, None] if e.n_at is None else e.n_at for e in (self, other))
+            sums["n_at"] = sum(trials, np.zeros((1, self.t_max + 1), np.int64))
         return CountedTrials(self.n_states, **sums)
 
 
@@ -224,8 +217,7 @@ Portion: TypeAlias = CountedTrials | KeptTrials
 class Batches:
     """All finished trials, in at most ``n_batches`` batches: counted, or kept.
 
-    ``n_stored_trials`` counted trials are kept whole. Kept trials beyond ``max_bytes`` are held in
-    temporary files.
+    ``n_stored_trials`` counted trials are whole; kept ones beyond ``max_bytes`` are in files.
     """
 
     def __init__(self, n_batches: int, n_stored_trials: int, max_bytes: int) -> None:
@@ -326,10 +318,7 @@ class Batches:
         return getattr(self.portion, "sample", None)
 
     def add_counts(self, batches: Any, sample: TrialSample | None = None) -> None:
-        """Add counts, which do not separate trials, each to the batch with fewest trials.
-
-        They are given as `counted` returns them, with a sample of them all.
-        """
+        """Add counts with action counts, each to the batch with fewest trials; and their sample."""
         known = (each.n_by_batch for each in self._portions if isinstance(each, CountedTrials))
         n, added = sum(known, np.zeros(self.n_batches)), []
         for counts, taken in batches:
@@ -362,8 +351,7 @@ class Batches:
         """Raise `InvalidInputError` if the trials so far have another last timestep."""
         if self.t_max not in (None, t_max):
             raise InvalidInputError(
-                f"the trials collected so far have t_max = {self.t_max}; got {t_max}. "
-                "Collect with the same t_max, or forget them with reset()"
+                f"the trials so far have t_max = {self.t_max}; got {t_max}: keep it, or reset()"
             )
 
 

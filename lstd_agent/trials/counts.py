@@ -153,8 +153,7 @@ def check_counts(counts: TransitionCounts) -> None:
             raise InvalidInputError(f"{name} is not a valid CSR matrix: {error}") from None
     if N.dtype.kind not in "iu" or N.data.min(initial=0) < 0:
         raise InvalidInputError(
-            f"transition_counts must be integers of at least 0; got {N.dtype}, "
-            f"{N.data.min(initial=0)} the smallest"
+            f"transition_counts are integers from 0; got {N.dtype}, {N.data.min(initial=0)} least"
         )
     for name, matrix in sums.items():
         if matrix.dtype.kind not in "fiu" or not np.isfinite(matrix.data).all():
@@ -268,10 +267,7 @@ class ActionCounts:
     def of_policy(
         cls, counts: TransitionCounts, n_actions: int, actions: IntArray, terminal: int | None
     ) -> ActionCounts:
-        """Return the counts of a policy that takes actions (S,), none in a terminal state.
-
-        Squares are computed as if all rewards, and all durations, on leaving a state were equal.
-        """
+        """Return the counts of actions (S,), as if all rewards on leaving a state were equal."""
         S, N = counts.n_states, counts.transition_counts
         state, next_state = np.divmod(N.indices.astype(np.int64), S)
         n = N.data * (state != terminal)
@@ -383,8 +379,7 @@ class ActionCounts:
     def variances(self, values: FloatArray, gain: float) -> FloatArray:
         """Return the sample variance of r - g τ + v(s') of each state and action, shape (S, A).
 
-        Each pair gets one more sample with the mean variance of all pairs, since few samples do not
-        determine a variance.
+        Each pair gets one more sample with the mean variance of all pairs: few determine none.
         """
         v = values[self.next_state]
         n = self.n_samples.astype(np.float64)
@@ -416,8 +411,7 @@ def grouped(key: IntArray, n_keys: int, *weights: NDArray[np.number]) -> Any:
     """Return the distinct keys, ascending, how often each occurs, and its sum of each weight."""
     if n_keys >= LARGEST_KEY:
         raise InvalidInputError(
-            "transitions of so many states and actions cannot be counted: give "
-            "observations='vectors', or leave actions out"
+            "there are too many states and actions to count: give observations='vectors'"
         )
     # A table touches every possible key, sorting only those that occur.
     if n_keys <= 4 * key.size + 4096:

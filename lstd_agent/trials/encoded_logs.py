@@ -69,8 +69,7 @@ def as_logged(
         return whole if action_space is None else replace(whole, action_space=action_space)
     if hasattr(observations, "columns"):
         raise InvalidInputError(
-            "make trials of a table: LoggedTrials.from_frame(frame, trial=..., observation=..., "
-            "reward=...)"
+            "make trials of a table by LoggedTrials.from_frame(frame, trial=..., ...)"
         )
     if rewards is None:
         raise InvalidInputError("rewards are missing: give those of each trial")
@@ -84,10 +83,7 @@ def encoded_trials(
     known: int | None,
     numbers: ActionNumbers | None = None,
 ) -> KeptTrials:
-    """Return logged trials, encoded, up to t_max: by default as ``known``, or the longest one's.
-
-    Without ``numbers`` actions are left out.
-    """
+    """Return encoded trials up to t_max: by default as ``known``, or of the longest one."""
     longest = int(trials.lengths.max()) - 1
     if t_max is None:
         t_max = longest if known is None else known
@@ -104,7 +100,10 @@ def encoded_trials(
     ended = trials.terminated & (trials.lengths <= T)
     if ended.any() and not encoding.ends:
         i = int(np.argmax(ended))
-        raise TerminationError(f"trial {i} terminated at timestep {trials.lengths[i] - 1}: {NEVER}")
+        raise TerminationError(
+            f"trial {i} terminated at timestep {trials.lengths[i] - 1}: {NEVER}. A trial that was "
+            "cut short did not terminate"
+        )
     states = _encoded(encoding, trials)
     encoding.check_features(states[: trials.lengths[0] + 1])
     flat: dict[str, Any] = {"rewards": np.concatenate(trials.rewards)}
@@ -139,8 +138,7 @@ def _encoded(encoding: Encoding, trials: LoggedTrials) -> States:
             place = int(np.argmax(outside))
             i, t = _place(trials.lengths + 1, place)
             raise InvalidInputError(
-                f"observation {t} of trial {i} is {states[place]}, outside {encoding.space}: name "
-                "its space"
+                f"observation {t} of trial {i} is {states[place]}, outside {encoding.space}"
             )
     return states
 
@@ -166,10 +164,7 @@ def implied_space(trials: LoggedTrials) -> gym.Space[Any] | None:
 def action_numbers(
     trials: LoggedTrials, known: ActionNumbers | None, policy: Any
 ) -> ActionNumbers | None:
-    """Return the number of Discrete actions and the first one; None if not known.
-
-    A space of actions must agree with the trials so far (``known``).
-    """
+    """Return the number of Discrete actions and the first one; None if not known."""
     space = None if trials.actions is None else _action_space(trials, policy)
     if not isinstance(space, spaces.Discrete):
         return known
@@ -182,11 +177,7 @@ def action_numbers(
 
 
 def _action_space(trials: LoggedTrials, policy: Any) -> gym.Space[Any]:
-    """Return the space of logged actions.
-
-    If the log does not name it, integers are actions from 0 to the largest, in the log or in a
-    policy's table.
-    """
+    """Return the space of logged actions: named, or up to the largest of the log or a table."""
     assert trials.actions is not None
     if trials.action_space is not None:
         return trials.action_space
@@ -230,32 +221,26 @@ def _place(sizes: IntArray, place: int) -> tuple[int, int]:
 def check_actions(
     policy: Policy, trials: LoggedTrials, encoding: Encoding, batched: bool | None = None
 ) -> None:
-    """Raise unless a policy takes the logged actions, as often as its table says.
-
-    A function that changes its answers cannot be checked.
-    """
+    """Raise unless a policy takes the logged actions, as often as its table says."""
     if trials.actions is None:
         raise InvalidInputError(
-            "actions show whether trials are of a policy, and the log has none: give actions, or "
-            "leave policy= out if the trials are of the policy that is evaluated"
+            "the log has no actions, which show whether trials are of policy=: leave it out"
         )
     action_space = _action_space(trials, policy)
     actor = make_actor(policy, encoding.space, action_space, batched)
     if callable(policy):
-        place, rng = 0, np.random.default_rng(0)  # an actor takes one; a function draws its own
-        for observed, taken in zip(trials.observations, trials.actions, strict=True):
-            leaving = take(observed, np.arange(len(taken)))
+        rng = np.random.default_rng(0)  # an actor takes one; a function draws from its own
+        for i, taken in enumerate(trials.actions):
+            leaving = take(trials.observations[i], np.arange(len(taken)))
             answers = actor(leaving, rng)
             close = np.isclose(answers, taken, rtol=_RELATIVE, atol=_ABSOLUTE)
             same = np.asarray(close.reshape(len(taken), -1).all(axis=1))
             if not same.all():
                 if not np.array_equal(actor(leaving, rng), answers):
                     return
-                raise _never(trials, place + int(np.argmin(same)))
-            place += len(taken)
+                raise _never(trials, i, int(np.argmin(same)))
         return
-    A, first = discrete_actions(action_space)
-    table = np.asarray(policy)
+    (A, first), table = discrete_actions(action_space), np.asarray(policy)
     probabilities = check_probabilities(np.eye(A)[table - first] if table.ndim == 1 else table)
     actions = np.concatenate(trials.actions)
     if not _are_numbers(actions):
@@ -267,7 +252,7 @@ def check_actions(
     number = np.where(possible, actions - first, 0).astype(np.int64)
     possible &= probabilities[state, number] > 0.0
     if not possible.all():
-        raise _never(trials, int(np.argmin(possible)))
+        raise _never(trials, *_place(trials.lengths, int(np.argmin(possible))))
     counts = np.bincount(state * A + number, minlength=probabilities.size).reshape(-1, A)
     seen = np.flatnonzero(counts.any(axis=1))
     n, observed, pi = counts[seen].sum(axis=1), counts[seen], probabilities[seen]
@@ -281,17 +266,13 @@ def check_actions(
         worst = int(np.argmax(terms - (k - 1)))
         raise InvalidInputError(
             f"the log's actions are not drawn by the policy: in state {seen[worst]} they are "
-            f"{observed[worst].tolist()}, by {pi[worst].tolist()}. Without policy= they are not "
-            "checked"
+            f"{observed[worst].tolist()}, by {pi[worst].tolist()}"
         )
 
 
-def _never(trials: LoggedTrials, place: int) -> InvalidInputError:
-    """Return the error of action number ``place`` of the log, which a policy never takes."""
+def _never(trials: LoggedTrials, i: int, t: int) -> InvalidInputError:
     assert trials.actions is not None
-    i, t = _place(trials.lengths, place)
     return InvalidInputError(
         f"trial {i} takes action {trials.actions[i][t]} on observing "
-        f"{take(trials.observations[i], t)} at timestep {t}, which the policy never does: trials "
-        "of another policy have other values. Without policy= they are not checked"
+        f"{take(trials.observations[i], t)} at timestep {t}, which the policy never does"
     )

@@ -88,8 +88,7 @@ class _Shared:
     def encode_any(self, observations: Any) -> tuple[States, tuple[int, ...]]:
         """Return the states of one observation or a batch of m, and its shape, () or (m,).
 
-        Discrete observations may have any shape. For a Dict or Tuple space a list holds single
-        observations.
+        Discrete ones may have any shape; of a Dict or Tuple space a list holds single ones.
         """
         if self.is_discrete:
             states = self.encode(observations)
@@ -103,15 +102,14 @@ class _Shared:
         living = np.ones(observations.shape[:2], dtype=bool)
         if observations.dtype.kind == "f":
             living = ~np.isnan(observations).any(axis=2)
-        if not (self.ends or living.all()):
-            trial, t = np.argwhere(~living)[0]
+        wrong = ~living
+        if self.ends:
+            wrong[:, 1:] = living[:, 1:] & ~living[:, :-1]
+        if wrong.any():
+            trial, t = np.argwhere(wrong)[0]
             raise InvalidInputError(
-                f"observation {t} of trial {trial} is NaN, which marks the end of a trial: with "
-                "on_termination='absorb' trials may end"
-            )
-        if (living[:, 1:] & ~living[:, :-1]).any() or not living[:, 0].all():
-            raise InvalidInputError(
-                "a trial does not start at its end, and does not go on after it"
+                f"at observation {t} of trial {trial}: NaN marks the end of a trial, which needs "
+                "on_termination='absorb', and a trial does not start at its end or go on after it"
             )
         found = self._states_of(observations[living])
         states = np.empty((*living.shape, *found.shape[1:]), found.dtype)
@@ -130,8 +128,7 @@ class _Shared:
 class CountedEncoding(_Shared):
     """Observations of a finite space, as numbers; the terminal state, if any, is the last one.
 
-    Features are of numbers (n,) of a Discrete space, and of the parts (n, k) of any other (see
-    `lstd_agent.trials.spaces`).
+    Features are of numbers (n,) of a Discrete space, and of the parts (n, k) of any other.
     """
 
     is_counted = True
@@ -185,8 +182,7 @@ class CountedEncoding(_Shared):
             observations = whole if (whole == observations).all() else observations
         if self.is_discrete and np.ndim(observations) != 1:
             raise InvalidInputError(
-                f"observations of {self.space} in a trial are one number each; got an array of "
-                f"shape {np.shape(observations)}"
+                f"observations of {self.space} are numbers; got shape {np.shape(observations)}"
             )
         return self.encode(observations)
 
@@ -275,10 +271,7 @@ class VectorEncoding(_Shared):
         return np.asarray(state)
 
     def hold(self, observation: Any) -> NDArray[Any]:
-        """Return a single observation as a vector of its own (k,), to be checked when encoded.
-
-        A copy, since an environment may write its next observation into the same array.
-        """
+        """Return a copy of a single observation as a vector (k,), to be checked when encoded."""
         if self.is_single(observation):
             vector: NDArray[Any] = observation.flatten()
             return vector
@@ -349,10 +342,7 @@ Encoding: TypeAlias = CountedEncoding | VectorEncoding
 def make_encoding(
     space: Space[Any], features: Features, ends: bool, observations: ObservationKind = "auto"
 ) -> Encoding:
-    """Return the encoding of an observation space.
-
-    ``"auto"`` counts Discrete spaces, and other finite ones of at most `MAX_COUNTED` elements.
-    """
+    """Return the encoding of an observation space; ``"auto"`` is as `MAX_COUNTED` says."""
     check_choice("observations", observations, get_args(ObservationKind))
     if observations == "auto":
         numbering = Numbering.of(space)

@@ -97,8 +97,7 @@ class KeptTrials:
         if not paid.size or states.shape[:2] != (m, n + 1):
             raise InvalidInputError(
                 "trials are observations (m, t_max + 2, ...), what followed the last timestep "
-                "included, and rewards (m, t_max + 1); got shapes "
-                f"{states.shape} and {paid.shape}"
+                f"included, and rewards (m, t_max + 1); got shapes {states.shape} and {paid.shape}"
             )
         if states.dtype.kind not in "fiub":
             raise InvalidInputError(f"observations must be real numbers; got {states.dtype}")
@@ -111,9 +110,7 @@ class KeptTrials:
         were_explored = _checked("explored", explored, "b", paid.shape)
         sizes = _checked("lengths", lengths, "iu", (m,))
         if sizes is not None and not 1 <= sizes.min() <= sizes.max() <= n:
-            raise InvalidInputError(
-                f"lengths of trials are integers from 1 to {n}; got {lengths!r}"
-            )
+            raise InvalidInputError(f"lengths of trials are from 1 to {n}; got {lengths!r}")
         return cls(
             states.reshape(m, n + 1, -1),
             paid,
@@ -194,8 +191,8 @@ def padded(
 ) -> KeptTrials:
     """Return trials over timesteps 0 to t_max that are given one after the other.
 
-    Trial i has ``lengths[i]`` timesteps, and one state more. If it ended, it stays in the terminal
-    state; otherwise it was cut short if it is shorter. ``flat`` are other parts of `KeptTrials`.
+    Trial i has ``lengths[i]`` timesteps and one more state; ``flat`` are other parts. If it is
+    shorter, it stays in the terminal state if it ended, and was cut short otherwise.
     """
     T, before = t_max + 1, np.cumsum(lengths) - lengths
     n, t = np.minimum(lengths, T), np.arange(T + 1)
@@ -273,8 +270,7 @@ def check_timed(is_timed: bool | None, durations: Any) -> None:
     """Raise unless durations are given if trials are timed; None if that is not known yet."""
     if is_timed not in (None, durations is not None):
         raise InvalidInputError(
-            "some trials or steps have durations and others do not: give all of them durations "
-            "(1 where a step takes one unit of time), or none, or forget the others with reset()"
+            "some trials or steps have durations and others do not: give all durations, or none"
         )
 
 

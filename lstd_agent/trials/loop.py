@@ -7,7 +7,6 @@ last transition led to.
 
 from __future__ import annotations
 
-import math
 from contextlib import AbstractContextManager
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
@@ -40,10 +39,7 @@ _MOST_MEASURED = 2**26
 
 
 class UserLoop:
-    """Observes the trials of a user's loop; while one is under way, other threads are refused.
-
-    ``encoding`` is None until the space of observations is known.
-    """
+    """Observes the trials of a user's loop; while one is under way, other threads are refused."""
 
     features: Features
     on_termination: str
@@ -57,8 +53,6 @@ class UserLoop:
     _sequential: SequentialTrials | None = None
     _lockstep: LockstepTrials | None = None
     _thread = 0
-    _declared_t_max: int | None = None
-    _longest: float = -1  # up to this timestep only the order of timesteps is checked
 
     def attach(
         self,
@@ -100,7 +94,7 @@ class UserLoop:
             if t_max is not None:
                 self._batches.check_t_max(t_max)
             self.encoding, self._stated = encoding, stated
-            self._begin(encoding, t_max)
+            self._begin(t_max)
             if actor is not None:
                 self._actor = actor, np.random.default_rng(seed), encoding
         return self
@@ -144,17 +138,17 @@ class UserLoop:
         duration : float or array_like, shape (n,), optional
             At least 0, of all steps of all trials or of none; the gain is then per unit of time.
         """
-        trial = self._sequential or self._begin(self._known())
+        trial = self._sequential or self._begin()
         if type(reward) is not float and plain_array(reward, "a reward").ndim:
             self._observe_batch(t, observation, reward, next_observation, terminated, duration)
             return
         if self._lockstep is not None:
             raise InvalidInputError("trials in lockstep are under way: call end_trial() first")
-        if t != trial.n_timesteps or t == 0 or t > self._longest or type(t) is not int:
+        most = trial.t_max
+        if type(t) is not int or t != trial.n_timesteps or (most is not None and t > most):
             t = self._checked_timestep(t, trial.n_timesteps)
-            self._longest = math.inf if self._t_max is None else self._t_max
         if t == 0:
-            self._thread = get_ident()
+            trial.t_max, self._thread = self._t_max, get_ident()
             trial.start(observation, self._batches.is_timed)
         elif get_ident() != self._thread:
             raise _other_thread()
@@ -172,7 +166,7 @@ class UserLoop:
         self, t: Any, observation: Any, reward: Any, following: Any, terminated: Any, duration: Any
     ) -> None:
         rewards, (n, *_) = as_rewards(reward, (len(reward),), t), np.shape(reward)
-        single, trials = self._sequential or self._begin(self._known()), self._lockstep
+        single, trials = self._sequential or self._begin(), self._lockstep
         if single.n_timesteps:
             raise InvalidInputError("a single trial is under way: call end_trial() first")
         t = self._checked_timestep(t, trials.n_timesteps if trials else 0)
@@ -182,8 +176,7 @@ class UserLoop:
         shapes = (state.shape[:1], rewards.shape, next_state.shape[:1])
         if n == 0 or shapes != ((n,),) * 3:
             raise InvalidInputError(
-                "a batch has as many observations, rewards and next observations, at least one; "
-                f"got {shapes[0]}, {shapes[1]} and {shapes[2]}"
+                f"a batch has as many observations, rewards and next observations; got {shapes}"
             )
         ended = _flags(terminated, (n,))
         if trials is None:
@@ -213,14 +206,12 @@ class UserLoop:
         if get_ident() != self._thread:
             raise _other_thread()
         if self._lockstep is not None:
-            self._lockstep.end(self._t_max)
             with self._lock:
-                self._batches.add(self._lockstep.finish())
+                self._batches.add(self._lockstep.finish(self._t_max))
                 self._lockstep = None
             return
         trial.t_max = self._t_max
         trial.end()
-        self._longest = -1
         if self._n_waiting * (1 + (trial.t_max or 0)) >= _MOST_WAITING:
             self._flush()
 
@@ -230,19 +221,18 @@ class UserLoop:
         if self._sequential is not None:
             self._sequential.drop()
 
-    def _begin(self, encoding: Encoding, t_max: int | None = None) -> SequentialTrials:
+    def _begin(self, t_max: int | None = None) -> SequentialTrials:
         """Observe trials up to t_max, by default the last timestep of the first finished one."""
-        recording = Recording(encoding, self._batches.n_batches)
-        self._sequential, self._lockstep = SequentialTrials(recording, None), None
-        self._declared_t_max, self._longest = t_max, -1
+        self.encoding = self._encoding_of(None)
+        recording = Recording(self.encoding, self._batches.n_batches)
+        self._sequential, self._lockstep = SequentialTrials(recording, t_max), None
         return self._sequential
 
     @property
     def _t_max(self) -> int | None:
         """The last timestep of every trial, if it is known yet."""
         observed = None if self._sequential is None else self._sequential.t_max
-        known = (self._batches.t_max, observed, self._declared_t_max)
-        return next((t_max for t_max in known if t_max is not None), None)
+        return observed if self._batches.t_max is None else self._batches.t_max
 
     @property
     def _n_waiting(self) -> int:
@@ -275,27 +265,18 @@ class UserLoop:
         if isinstance(encoding.given, Standardized):
             self.features = encoding.given
 
-    def _known(self) -> Encoding:
-        self.encoding = self._encoding_of(None)
-        return self.encoding
-
     def _encoding_of(self, space: gym.Space[Any] | None) -> Encoding:
-        """Return the encoding of an observation space, which all trials must share.
-
-        Without a space it is the known one, or follows from the rows of a table of features.
-        """
+        """Return the encoding of the space of all observations, None if features show it."""
         if self.encoding is not None:
             if space not in (None, self.encoding.space):
                 raise InvalidInputError(
-                    f"the agent has observed {self.encoding.space} so far; got {space}: make a "
-                    "new agent, or forget what it has observed with reset()"
+                    f"the agent has observed {self.encoding.space} so far; got {space}: reset() it"
                 )
             return self.encoding
         if space is None:
             if not is_table(self.features):
                 raise NotFittedError(
-                    "the observation space is not known: call attach(env) before observe() or "
-                    "add(), or give add_trials() an observation_space"
+                    "the observation space is not known: attach(env), or give observation_space="
                 )
             space = spaces.Discrete(np.shape(self.features)[0])  # type: ignore[arg-type]
         return make_encoding(
@@ -314,13 +295,11 @@ class UserLoop:
         timestep = check_integer("t", t, 0)
         if timestep != expected:
             raise InvalidInputError(
-                f"timestep {expected} comes next; got t = {t}. To start another trial, call "
-                "end_trial() first, or drop_trial() to forget the one under way"
+                f"timestep {expected} comes next; got t = {t}: end_trial() or drop_trial() first"
             )
         if self._t_max is not None and timestep > self._t_max:
             raise InvalidInputError(
-                f"trials have timesteps 0 to {self._t_max}; got t = {t}: call end_trial() after "
-                f"timestep {self._t_max}"
+                f"trials have timesteps 0 to {self._t_max}; got t = {t}: call end_trial() before"
             )
         return timestep
 
@@ -337,14 +316,12 @@ def _flags(terminated: Any, shape: tuple[int, ...]) -> BoolArray:
 
 def _elsewhere(trial: int, t: int) -> InvalidInputError:
     return InvalidInputError(
-        f"trial {trial} is observed elsewhere at timestep {t} than where timestep {t - 1} left "
-        "it: was the environment reset within the trial? A trial that ends must be "
-        "observed with terminated=True, or dropped with drop_trial()"
+        f"trial {trial} is observed elsewhere at timestep {t} than where timestep {t - 1} left it: "
+        "was the environment reset? A trial ends with terminated=True, or drop_trial()"
     )
 
 
 def _other_thread() -> InvalidInputError:
     return InvalidInputError(
-        "another thread has a trial under way: observe the trials of each thread by an agent of "
-        "its own, and merge() them"
+        "another thread has a trial under way: take an agent a thread, and merge() them"
     )

@@ -43,10 +43,7 @@ ActionNumbers: TypeAlias = tuple[int, int]
 def make_actor(
     policy: Policy, observation_space: Space[Any], action_space: Space[Any], batched: bool | None
 ) -> Actor:
-    """Return an actor of a policy, or raise unless it fits the spaces of a single environment.
-
-    ``batched`` says whether a callable takes batches; None finds out, see `CallableActor`.
-    """
+    """Return an actor of a policy, or raise unless it fits the spaces of a single environment."""
     learned: Any = policy
     if is_model(learned):
         policy = learned.predict
@@ -57,8 +54,7 @@ def make_actor(
     array = plain_array(policy, "a policy")
     if not all(isinstance(each, spaces.Discrete) for each in (observation_space, action_space)):
         raise InvalidInputError(
-            "a policy given as an array needs Discrete observations and actions; got "
-            f"{observation_space} and {action_space}: pass a function of observations"
+            f"a policy of {observation_space} and {action_space} is a function, not an array"
         )
     (S, first_state), (A, first) = map(discrete_actions, (observation_space, action_space))
     if array.shape == (S,) and array.dtype.kind in "iu":
@@ -87,9 +83,8 @@ def make_actor(
 def check_probabilities(array: NDArray[Any]) -> FloatArray:
     """Return rows of action probabilities in double precision, or raise.
 
-    Rows must sum to 1 within 1e4 roundings of a double per entry. Rows in lower precision must sum
-    to 1 within one rounding per entry (at least four), and are divided by their sums.
-    `unichain_gym` has the same rule.
+    Rows must sum to 1 within 1e4 roundings of a double an entry; rows in lower precision within
+    one rounding an entry (at least four), and are divided by their sums, as in `unichain_gym`.
     """
     probabilities = array.astype(np.float64)
     total = probabilities.sum(axis=1)
@@ -141,11 +136,9 @@ class TableActor:
 class CallableActor:
     """Calls a function of observations, on batches if it takes them.
 
-    Without ``batched`` the first answer decides. The function gets a single observation unchanged,
-    and then a batch of one if it returned no action. It gets a batch unchanged if no axis of an
-    observation or an action has the size of the batch: then only a function of batches returns that
-    many actions. Otherwise it first gets a batch of another size. ``batched=`` avoids these calls,
-    which matter if the function has its own generator.
+    Without ``batched`` the first answer decides. The function gets a single observation, and then a
+    batch of one if it returned no action; or a batch, of another size if an axis of an observation
+    or an action has the same. ``batched=`` avoids these calls, for functions with a generator.
     """
 
     def __init__(
@@ -160,8 +153,7 @@ class CallableActor:
         """Return the actions (n, ...) for a batch of n observations."""
         n, actions = batch_size(observations), None
         if self._takes_batches is None:
-            sizes = part_sizes(observations) | set(self._shape)
-            size, tried = n, observations
+            sizes, size, tried = part_sizes(observations) | set(self._shape), n, observations
             if n < 2 or n in sizes:
                 size = next(i for i in (2, 3, 5, 7, *range(11, 999)) if i not in sizes)
                 tried = take(observations, np.zeros(size, dtype=np.int64))
@@ -216,8 +208,7 @@ class CallableActor:
         numbers = actions if is_number else np.full(actions.shape, np.nan)
         if (wrong := are_none(numbers, self._numbers)).any():
             raise InvalidInputError(
-                f"the policy takes action {actions[wrong][0]}; actions are "
-                f"{in_words(self._numbers)}"
+                f"the policy takes action {actions[wrong][0]}, not in {in_words(self._numbers)}"
             )
         return actions
 
@@ -256,10 +247,7 @@ def is_module(policy: Any) -> bool:
 def module_actions(
     module: Any, observation_space: Space[Any], action_space: Space[Any], observations: Any
 ) -> NDArray[Any]:
-    """Return the actions of a torch module for a batch, in the type of its parameters.
-
-    It returns actions, or a number for each Discrete action: the largest one wins.
-    """
+    """Return the actions of a torch module: its output, or the largest of a number an action."""
     import torch  # already imported for the module
 
     parameter = next(iter(module.parameters()), torch.zeros(1))
@@ -273,8 +261,7 @@ def module_actions(
         output = module(each_array(tensor, observations, observation_space))
     if not isinstance(output, torch.Tensor):
         raise InvalidInputError(
-            f"a torch module as a policy returns a tensor of actions; got {type(output).__name__}:"
-            " pass a function of observations that calls it"
+            f"a torch module as a policy returns a tensor of actions; got {type(output).__name__}"
         )
     answer: NDArray[Any] = output.cpu().numpy()
     if not isinstance(action_space, spaces.Discrete):
@@ -322,9 +309,8 @@ class StatedPolicy:
         """Raise `InvalidInputError` unless this is the earlier policy, without further training."""
         if self.fingerprint != before.fingerprint or not same_policy(before.policy, self.policy):
             raise InvalidInputError(
-                "the trials so far are of another policy, and an agent evaluates one policy: "
-                "forget them with reset(), make a new agent, or say that it is the same with "
-                "is_same_policy=True"
+                "the trials so far are of another policy: forget them with reset(), make a new "
+                "agent, or say that it is the same with is_same_policy=True"
             )
 
 
@@ -365,8 +351,7 @@ def discrete_actions(action_space: Space[Any]) -> ActionNumbers:
     """Return the number of Discrete actions and the first one, or raise."""
     if not isinstance(action_space, spaces.Discrete):
         raise InvalidInputError(
-            f"action values need Discrete actions; got {action_space}: wrap the "
-            "environment so that it takes one of a few actions"
+            f"action values need Discrete actions; got {action_space}: wrap the environment"
         )
     return int(action_space.n), int(action_space.start)
 

@@ -44,10 +44,9 @@ _CHUNK = 2**18
 
 @dataclass(frozen=True, eq=False)
 class Recording:
-    """How trials are recorded: counted in batches if observations are, else kept.
+    """How trials are recorded: counted in batches if observations are, else (or with 0) kept.
 
-    With ``n_batches`` 0 all trials are kept. With ``n_actions`` transitions are also counted by
-    action.
+    With ``n_actions`` transitions are also counted by action.
     """
 
     encoding: Encoding
@@ -216,8 +215,8 @@ class LockstepTrials:
             self._whole.append(some | {"observations": self._encoding.compact(new)})
         self._states, self._waiting = self._states[-1:], []
 
-    def end(self, t_max: int | None) -> None:
-        """Let trials that have all terminated rest until t_max; others must have got there."""
+    def finish(self, t_max: int | None = None) -> Portion:
+        """Return the trials, over timesteps 0 to t_max: if all have terminated, they rest."""
         n = self.n_timesteps
         if t_max is not None and n <= t_max and not self.living.any():
             nothing, times = np.zeros(len(self.states)), 1.0 if self.is_timed else None
@@ -225,9 +224,6 @@ class LockstepTrials:
                 self.advance(nothing, self.states, None, None, times)
         elif t_max not in (None, n - 1):
             raise _other_length(n, t_max)
-
-    def finish(self) -> Portion:
-        """Return the trials, all of them over the same timesteps."""
         if self._waiting:
             self._count()
         if not self._whole and self._counter is not None:
@@ -248,10 +244,7 @@ class LockstepTrials:
 
 
 class SequentialTrials:
-    """Trials that are observed one after the other, up to t_max.
-
-    Without ``t_max`` the first finished trial sets it to its last timestep.
-    """
+    """Trials that are observed one after the other, up to t_max, or as long as the first."""
 
     def __init__(self, recording: Recording, t_max: int | None) -> None:
         self.recording, self.encoding, self.t_max = recording, recording.encoding, t_max
@@ -376,8 +369,7 @@ def as_rewards(reward: Any, shape: tuple[int, ...], t: int) -> FloatArray:
         pass
     if shape:
         raise InvalidInputError(
-            f"the rewards of {shape[0]} trials are {shape[0]} numbers; got {reward!r} at timestep "
-            f"{t}"
+            f"rewards of {shape[0]} trials are {shape[0]} numbers; got {reward!r} at timestep {t}"
         )
     raise InvalidInputError(
         f"a reward is one number; got {reward!r} at timestep {t}: have the environment return a "
@@ -387,9 +379,8 @@ def as_rewards(reward: Any, shape: tuple[int, ...], t: int) -> FloatArray:
 
 def _other_length(n: int, t_max: int | None) -> InvalidInputError:
     return InvalidInputError(
-        f"this trial has timesteps 0 to {n - 1}, the others 0 to {t_max}: all trials must have the "
-        "same t_max (was it truncated? then raise the environment's max_episode_steps). Drop it "
-        "with drop_trial()"
+        f"this trial has timesteps 0 to {n - 1}, the others 0 to {t_max}: was it truncated? Raise "
+        "the environment's max_episode_steps. drop_trial() drops it"
     )
 
 

@@ -186,10 +186,7 @@ def flat_size(space: Space[Any]) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Numbering:
-    """Numbers 0 to n - 1 of the elements of a finite space.
-
-    Part i has ``sizes[i]`` values from ``low[i]`` on.
-    """
+    """Numbers 0 to n - 1 of a finite space; part i has ``sizes[i]`` values from ``low[i]`` on."""
 
     space: Space[Any]
     low: IntArray
@@ -238,10 +235,7 @@ class Numbering:
 
 
 def _ranges(space: Space[Any]) -> list[tuple[int, int]] | None:
-    """Return smallest value and number of values of each part of a space without members.
-
-    None if it is infinite, or has more parts than can be numbered.
-    """
+    """Return smallest value and number of values of each part; None if they cannot be numbered."""
     n_parts = math.prod(space.shape or ())
     if n_parts > _MAX_PARTS:
         return None

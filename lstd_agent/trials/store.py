@@ -219,12 +219,12 @@ class TrialStore(UserLoop):
             with self._lock:
                 self._add_kept(data)
             return self
-        for name in ("n_states", "n_trials", "transition_counts", "reward_sums"):
-            if not hasattr(data, name):
-                raise InvalidInputError(
-                    f"add() takes counts, KeptTrials or an agent; {data!r} has no {name}"
-                )
-        counts = TransitionCounts.of(data)
+        try:
+            counts = TransitionCounts.of(data)
+        except AttributeError as error:
+            raise InvalidInputError(
+                f"add() takes counts, KeptTrials or an agent: {error}"
+            ) from None
         with self._lock:
             encoding = self.encoding or self._encoding_of(spaces.Discrete(counts.n_states))
             if encoding.n_states != counts.n_states:
@@ -348,7 +348,7 @@ class TrialStore(UserLoop):
                 if self._under_way:
                     raise InvalidInputError("a trial is under way: end or drop it first")
                 self.encoding = make_encoding(known.space, features, known.ends, self.observations)
-                self._begin(self.encoding, self._t_max)
+                self._begin(self._t_max)
             self.features = features
         return self
 

@@ -84,9 +84,7 @@ def collect(
 ) -> None:
     """Run trials in an environment, or in shards on workers, and hand over finished portions.
 
-    Trials of shards are handed over in their order. If an error or an interrupt ends the collection
-    early, the trials of all finished shards are handed over. The trials of a seed depend on the
-    size of shards.
+    Finished shards are handed over in their order, also if an error or an interrupt ends it early.
     """
     encoding = recording.encoding
     if isinstance(env, gym.Env | VectorEnv):
@@ -115,8 +113,7 @@ def collect(
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise InvalidInputError(
                 "workers are sent the environment, the policy and the features by pickle, which "
-                f"fails: {error}. Define functions at the top level of a module, not as lambdas "
-                "or inside of functions"
+                f"fails: {error}. Define functions at the top level of a module, not as lambdas"
             ) from error
     size = request.shard_size or min(_MAX_TRIALS, -(-request.n_trials // _SHARDS))
     entropy = np.random.SeedSequence(request.seed).entropy
@@ -210,9 +207,8 @@ def make_env(source: EnvSource | EnvSpec, n_trials: int) -> AnyEnv:
         source = _find_spec(source)
     if hasattr(source, "num_envs") and hasattr(source, "step_async"):
         raise InvalidInputError(
-            f"{type(source).__name__} is a vector environment of Stable-Baselines3, which resets "
-            "its copies by itself and hides what they observed last: make a "
-            "gymnasium.vector.SyncVectorEnv of the same functions"
+            f"{type(source).__name__} is of Stable-Baselines3 and hides what copies observe last: "
+            "make a gymnasium.vector.SyncVectorEnv of the same functions"
         )
     if not isinstance(source, EnvSpec):
         raise InvalidInputError(
@@ -249,10 +245,8 @@ def run_tasks(
 ) -> None:
     """Run the function on every task, and hand each result to ``keep`` as it finishes.
 
-    Tasks are drawn as workers become free; workers find the function by its name. One worker is
-    this process; several are processes of their own, or those of an executor, such as
-    ``Client.get_executor()`` of Dask (give ``workers`` if it has more than 32). If work ends early,
-    the results that have finished are kept.
+    Tasks are drawn as workers become free. Several workers are processes of their own, or those of
+    an executor, such as ``Client.get_executor()`` of Dask (give ``workers`` if it has over 32).
     """
     workers, waiting = check_integer("workers", workers, 1), iter(tasks)
     if executor is not None:  # dask replaces dead workers itself
@@ -273,9 +267,8 @@ def run_tasks(
             return
         waiting = chain(lost, waiting)
     raise WorkerError(
-        f"workers died {MAX_RETRIES + 1} times. They may need more memory than there is: use fewer "
-        'workers. A script must start its work under if __name__ == "__main__", since every worker '
-        "imports it"
+        f"workers died {MAX_RETRIES + 1} times: for want of memory (use fewer workers), or because "
+        'each imports the script, which must start its work under if __name__ == "__main__"'
     )
 
 
@@ -289,8 +282,7 @@ def _run(
 ) -> list[Task]:
     """Run tasks until they are through, or the executor breaks; return those that were lost.
 
-    Work that ends early cancels tasks that have not begun, except in our own pool: a broken process
-    pool logs errors about cancelled tasks.
+    An early end cancels tasks, except in our own pool: a broken one logs errors about these.
     """
     running: dict[Future[Result], Task] = {}
     lost: list[Task] = []
@@ -344,8 +336,7 @@ def _pool(workers: int) -> Iterator[Executor]:
 def _end_with_parent(watched: Connection) -> None:
     """End this worker as soon as the other end of the pipe is closed, or its process gone.
 
-    A killed parent does not stop its workers: they would wait for tasks for ever. A terminal sends
-    Ctrl-C to all processes; only the parent handles it.
+    A killed parent does not stop its workers. Only the parent handles Ctrl-C of a terminal.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(signal, "pthread_sigmask"):
@@ -361,10 +352,7 @@ def _end_with_parent(watched: Connection) -> None:
 
 @contextmanager
 def _blocked_signals() -> Iterator[None]:
-    """Block Ctrl-C and SIGTERM, so that a process that starts prints no traceback of its imports.
-
-    It inherits the block, which `_end_with_parent` ends.
-    """
+    """Block Ctrl-C and SIGTERM until `_end_with_parent`: imports shall print no traceback."""
     if not hasattr(signal, "pthread_sigmask"):  # on Windows
         yield
         return
