@@ -1,8 +1,7 @@
 """`SeminormLSTDAgent`: the model-free evaluator, from trials to calibrated values.
 
 trials → rows → neighbourhoods → references → weights → offsets → values: Algorithm
-``training_nbwpval`` of the paper. The agent is a `TrialStore` with options of a fit, and the latest
-`Fit`.
+``training_nbwpval`` of the paper. The agent is a `TrialStore` with the latest `Fit`.
 """
 
 from __future__ import annotations
@@ -54,8 +53,8 @@ class SeminormLSTDAgent(TrialStore):
     features : array_like, builder, callable or transformer
         State features; see `lstd_agent.features.tables` and `lstd_agent.features.vectors`.
     n_anchors : int, None or "auto"
-        Largest number of neighbourhoods; None is one for each timestep. ``"auto"`` takes the fewest
-        of 1, 2, 4 and 8 that predict held-out trials as well as any.
+        Largest number of neighbourhoods, None for one a timestep; ``"auto"`` takes the fewest of
+        1, 2, 4 and 8 that predict held-out trials as well as any.
     anchors : array_like of int, optional
         The anchors themselves, instead of a search.
     search : {"exact", "doubling"}
@@ -70,26 +69,21 @@ class SeminormLSTDAgent(TrialStore):
     tail : {"window", "settled"}
         By reference states, fit the last neighbourhood to all its timesteps, or their second half.
     backup : {"auto", "one_step", "model"}, MultiStep or LambdaReturn
-        How far targets run before they bootstrap. ``"auto"`` takes the backup that predicts
-        held-out trials best; with reference states, one step. ``"model"`` assumes that Discrete
-        observations are Markov states.
+        How far targets run before they bootstrap: ``"auto"`` as predicts held-out trials best
+        (with reference states, one step). ``"model"`` takes Discrete observations as Markov states.
     gain : float or None
-        Reward per timestep, or per unit of time where steps have durations. None estimates it from
-        the second half of all timesteps.
+        Reward per timestep, or unit of time; None estimates it from the second half of trials.
     on_termination : {"raise", "absorb"}
-        A trial that terminates is an error, or stays without reward in a terminal state whose
-        features and value are 0.
+        A trial that terminates is an error, or stays in a state without reward and value.
     rcond : float
         Relative cutoff of the pseudoinverses. If a neighbourhood's ``condition`` approaches
         1/rcond, use fewer features or wider neighbourhoods.
     n_stored_trials : int
         How many counted trials to keep whole, for the MMD and for returns of starts.
     n_batches : int
-        Batches of trials for `standard_errors`: 1 (no errors) or at least 10; 2 to 9 mean 10. Each
-        costs memory, and one more fit.
+        Batches of trials for `standard_errors`: 1 (no errors), or at least 10 (2 to 9 mean 10).
     observations : {"auto", "counted", "vectors"}
-        ``"auto"`` counts observations of finite spaces (Discrete, or of at most 10,000 elements),
-        and keeps all others as vectors.
+        ``"auto"`` counts finite spaces (Discrete, or up to 10,000 elements); others are vectors.
     max_bytes : int
         Memory for trials of vectors; further trials are held in temporary files.
     standardize : bool
@@ -104,10 +98,9 @@ class SeminormLSTDAgent(TrialStore):
 
     Notes
     -----
-    Trials come from `collect`, from the user's own loop (`attach`, `act`, `observe`, `end_trial`,
-    `drop_trial`), or from elsewhere (`add`, `add_trials`, `merge`). Methods that change the agent
-    return it. An invalid argument raises `InvalidInputError` and changes nothing; results before
-    `fit` raise `NotFittedError`. Source: Algorithm ``training_nbwpval``, section ``approxbias``.
+    Trials come from `collect`, the user's own loop (`attach`, `act`, `observe`, `end_trial`,
+    `drop_trial`), or elsewhere (`add`, `add_trials`, `merge`). An invalid argument raises
+    `InvalidInputError` and changes nothing; results before `fit` raise `NotFittedError`.
 
     Examples
     --------
@@ -173,12 +166,12 @@ class SeminormLSTDAgent(TrialStore):
 
     @classmethod
     def transient(cls, features: Features, **options: Any) -> Self:
-        """LSTD of a task that terminates: predictions are total rewards until then.
+        """LSTD of a task that terminates, nearly always by ``t_max``: values are total rewards.
 
-        Nearly all trials must end by ``t_max``. Source: Bradtke & Barto (1996), theorem 1.
+        Source: Bradtke & Barto (1996), theorem 1.
         """
-        choices = {"backup": "one_step", **options}
-        return cls(features, 1, gain=0.0, on_termination="absorb", **choices)
+        options = {"backup": "one_step", **options}
+        return cls(features, 1, gain=0.0, on_termination="absorb", **options)
 
     @classmethod
     def stepwise(cls, features: Features, **options: Any) -> Self:
@@ -193,8 +186,8 @@ class SeminormLSTDAgent(TrialStore):
     def fit(self) -> Self:
         """Fit the system of approximators to all trials collected so far.
 
-        It raises `InvalidInputError` if the trials show several recurrent classes, or all actions
-        at some timestep are exploratory, and warns by `FitWarning` of what `diagnostics` finds.
+        It raises `InvalidInputError` if the trials show several recurrent classes, or only
+        exploratory actions at some timestep, and warns by `FitWarning` of what `diagnostics` finds.
         """
         self._fit()
         if found := self.diagnostics().warnings:
@@ -228,19 +221,17 @@ class SeminormLSTDAgent(TrialStore):
         return self._last_fit.answer(Fit.values, observations, t)
 
     def coverage(self, observations: Any, t: ArrayLike | None = None) -> FloatArray:
-        """Return the share of samples at the observations, in the neighbourhood that predicts.
+        """Return the share of samples at observations; where it is 0, values are generalizations.
 
-        Where it is 0, a prediction is pure generalization. For vectors by the Christoffel function
-        (`lstd_agent.rows.factors`). For arguments see `SeminormLSTDAgent.predict`.
+        For vectors by the Christoffel function. For arguments see `SeminormLSTDAgent.predict`.
         """
         return self._last_fit.answer(Fit.share_of_samples, observations, t)
 
     def determined(self, observations: Any, t: ArrayLike | None = None) -> BoolArray:
         """Return whether the samples determine the values of observations.
 
-        The neighbourhood that predicts must have samples of the observation, and weights that all
-        samples leave open must hardly change the value. With ``backup="model"`` the state must lead
-        to the main reference state. For arguments, see `SeminormLSTDAgent.predict`.
+        The neighbourhood must have samples of the observation, and weights that no sample decides
+        hardly change the value. For arguments, see `SeminormLSTDAgent.predict`.
         """
         return self._last_fit.answer(Fit.states_determined, observations, t)
 
@@ -296,15 +287,13 @@ class SeminormLSTDAgent(TrialStore):
     ) -> FloatArray:
         """Return action values q(s, a): first the action, then the policy.
 
-        All recorded actions count: see ``explore`` of `collect`, and `add_trials`. Counted
-        observations need no features; vectors use LSTDQ in features of pairs. The agent must be
-        fitted, unless the policy is given here or is an array.
+        All recorded actions count: see ``explore`` of `collect`, and `add_trials`. Vectors use
+        LSTDQ. The agent must be fitted, unless the policy is given here or is an array.
 
         Parameters
         ----------
-        observations : one observation, or a batch of m
-        t : int or array_like of int, shape (m,), optional
-            Timesteps of the actions: successors then have the values of `predict` at t + 1.
+        observations, t
+            As in `predict`; at timesteps t, successors have the values of t + 1.
         policy : array_like or callable, optional
             Another policy than the trials', with a gain by the same transitions. A function takes
             batches, and must always give the same answer.
@@ -439,8 +428,7 @@ class SeminormLSTDAgent(TrialStore):
         """Write the agent to a ``.npz`` file, whole or not at all: options, trials, whether fitted.
 
         Functions are not written to ``path``, except features of counted observations, as a table:
-        pass the others to `load`. A trial under way, and a fit of other trials, features or options
-        than the present ones, are not saved.
+        pass the others to `load`. Nor are a trial under way, and a fit of other trials or options.
         """
         fit = self._fitted
         is_fitted = (
@@ -463,8 +451,7 @@ class SeminormLSTDAgent(TrialStore):
     ) -> Self:
         """Read an agent from the ``path`` of a file that `save` wrote; fit it if it was fitted.
 
-        The answers are the same as before. No code of the file runs. ``features`` and ``distance``
-        are needed if they are functions, which a file does not hold.
+        No code of the file runs. ``features`` and ``distance`` are needed if they are functions.
 
         Raises
         ------

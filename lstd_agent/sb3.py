@@ -34,8 +34,7 @@ class PolicyEvaluation:
     n_steps : int
         Steps of learning before the evaluation.
     gain, gain_error : float
-        Average reward in the long run, with its standard error: per step, or per unit of time if
-        the environment gives ``info["duration"]``.
+        Average reward in the long run per step, or per unit of ``info["duration"]``; its error.
     start_value, start_value_error : float
         Mean bias of the start, with its standard error. It compares policies of equal gain.
     agent : SeminormLSTDAgent
@@ -65,12 +64,10 @@ class StartValueCallback(BaseCallback):
         Of the evaluator.
     every : int
         Steps of learning between evaluations. The first one comes before learning.
-    n_trials, t_max : int
-        Trials of an evaluation, each over timesteps 0 to t_max.
+    n_trials, t_max, seed : int
+        Trials of an evaluation, over timesteps 0 to t_max, each time with the same seed.
     deterministic : bool
         Whether to take the policy's most likely action, or to draw one.
-    seed : int, optional
-        Each evaluation has the same seed, which makes policies comparable.
     verbose : int
         1 prints a line for each evaluation.
     **options
@@ -123,14 +120,7 @@ class StartValueCallback(BaseCallback):
         return True
 
     def evaluate(self, model: Any, n_steps: int = 0) -> PolicyEvaluation:
-        """Evaluate a model as the callback does.
-
-        Parameters
-        ----------
-        model : stable_baselines3 model
-        n_steps : int
-            Recorded in the result.
-        """
+        """Evaluate a ``model`` as the callback does; ``n_steps`` is recorded in the result."""
         policy = partial(model.predict, deterministic=self._deterministic)
         agent = SeminormLSTDAgent(self._features, **self._options)
         agent.collect(self._env, policy, *self._how, batched=True)

@@ -54,7 +54,7 @@ def check_explore(explore: Any, t_max: int) -> Explore:
     if isinstance(explore, int | np.integer) and not isinstance(explore, bool):
         if not 0 <= explore <= half:
             raise InvalidInputError(
-                f"explore={explore} actions: the first half of a trial has {half} timesteps"
+                f"explore={explore} actions need as many timesteps: half a trial has {half}"
             )
         return int(explore)
     if callable(explore) or (isinstance(explore, float | np.floating) and 0.0 <= explore <= 1.0):

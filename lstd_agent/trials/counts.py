@@ -153,7 +153,7 @@ def check_counts(counts: TransitionCounts) -> None:
             raise InvalidInputError(f"{name} is not a valid CSR matrix: {error}") from None
     if N.dtype.kind not in "iu" or N.data.min(initial=0) < 0:
         raise InvalidInputError(
-            f"transition_counts are integers from 0; got {N.dtype}, {N.data.min(initial=0)} least"
+            f"transition_counts are integers of at least 0; got {N.dtype}, {N.data.min(initial=0)}"
         )
     for name, matrix in sums.items():
         if matrix.dtype.kind not in "fiu" or not np.isfinite(matrix.data).all():

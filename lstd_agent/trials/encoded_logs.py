@@ -17,7 +17,6 @@ actions in s,
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import islice
 from typing import Any
 
 import gymnasium as gym
@@ -27,7 +26,7 @@ from numpy.typing import NDArray
 
 from lstd_agent.arrays import IntArray, States
 from lstd_agent.errors import InvalidInputError, TerminationError, check_integer
-from lstd_agent.trials.encoding import Encoding
+from lstd_agent.trials.encoding import Encoding, first_refused
 from lstd_agent.trials.kept import KeptTrials, padded
 from lstd_agent.trials.logged import LoggedTrials
 from lstd_agent.trials.policies import (
@@ -127,8 +126,9 @@ def _encoded(encoding: Encoding, trials: LoggedTrials) -> States:
             try:
                 found.append(encoding.encode_table(seen))
             except InvalidInputError as error:
-                wrong = (t for t in range(batch_size(seen)) if _is_wrong(encoding, seen, t))
-                where = "".join(f", observation {t}" for t in islice(wrong, 1))
+                parts = (take(seen, slice(t, t + 1)) for t in range(batch_size(seen)))
+                t = first_refused(encoding.encode_table, parts)
+                where = "" if t is None else f", observation {t}"
                 raise InvalidInputError(f"{error} in trial {i}{where}") from None
         states = np.concatenate(found)
     box = None if encoding.is_counted else spaces.flatten_space(encoding.space)
@@ -141,14 +141,6 @@ def _encoded(encoding: Encoding, trials: LoggedTrials) -> States:
                 f"observation {t} of trial {i} is {states[place]}, outside {encoding.space}"
             )
     return states
-
-
-def _is_wrong(encoding: Encoding, observed: Any, t: int) -> bool:
-    try:
-        encoding.encode_table(take(observed, slice(t, t + 1)))
-    except InvalidInputError:
-        return True
-    return False
 
 
 def implied_space(trials: LoggedTrials) -> gym.Space[Any] | None:
@@ -224,7 +216,7 @@ def check_actions(
     """Raise unless a policy takes the logged actions, as often as its table says."""
     if trials.actions is None:
         raise InvalidInputError(
-            "the log has no actions, which show whether trials are of policy=: leave it out"
+            "policy= is compared with actions, and the log has none: give actions, or leave it out"
         )
     action_space = _action_space(trials, policy)
     actor = make_actor(policy, encoding.space, action_space, batched)

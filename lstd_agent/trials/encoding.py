@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -182,7 +182,7 @@ class CountedEncoding(_Shared):
             observations = whole if (whole == observations).all() else observations
         if self.is_discrete and np.ndim(observations) != 1:
             raise InvalidInputError(
-                f"observations of {self.space} are numbers; got shape {np.shape(observations)}"
+                f"observations of {self.space} are one number each; got {np.shape(observations)}"
             )
         return self.encode(observations)
 
@@ -333,6 +333,16 @@ class VectorEncoding(_Shared):
         # Of a task that ends, the smallest floats that hold all of them: NaN marks the end.
         dtype = np.result_type(vectors.dtype, np.float16) if self.ends else vectors.dtype
         return vectors.astype(dtype, copy=False)
+
+
+def first_refused(encode: Callable[[Any], Any], parts: Iterable[Any]) -> int | None:
+    """Return the number of the first part that cannot be encoded, if there is one."""
+    for i, part in enumerate(parts):
+        try:
+            encode(part)
+        except InvalidInputError:
+            return i
+    return None
 
 
 Encoding: TypeAlias = CountedEncoding | VectorEncoding

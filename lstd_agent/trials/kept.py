@@ -133,16 +133,16 @@ class KeptTrials:
     @property
     def nbytes(self) -> int:
         """Memory that the trials take, in bytes."""
-        times = 0 if self.durations is None else int(self.durations.nbytes)
-        return int(self.observations.nbytes) + int(self.rewards.nbytes) + times
+        parts = self.observations, self.rewards, self.durations
+        return sum(int(part.nbytes) for part in parts if part is not None)
 
     def __add__(self, other: KeptTrials) -> KeptTrials:
         if not isinstance(other, KeptTrials):
             raise InvalidInputError(f"kept trials do not add to {type(other).__name__}")
-        if other.observations.shape[1:] != self.observations.shape[1:]:
+        ours, theirs = self.observations.shape[1:], other.observations.shape[1:]
+        if ours != theirs:
             raise InvalidInputError(
-                f"trials of shape {self.observations.shape[1:]} (timesteps, components) do not "
-                f"add to trials of shape {other.observations.shape[1:]}"
+                f"trials of shape {ours} (timesteps, components) do not add to {theirs}"
             )
         check_timed(self.durations is not None, other.durations)
         return together([self, other])
@@ -235,34 +235,29 @@ def together(
     return KeptTrials(**parts)
 
 
-def bad_reward(reward: Any) -> str:
-    """Return what is wrong with a reward that is huge or not finite."""
-    if np.isfinite(reward):
-        return f"rewards must be at most {MAX_REWARD:g} in size; got {reward}"
-    return f"rewards must be finite; got {reward}"
+def check_range(what: str, numbers: FloatArray, least: float, where: str) -> None:
+    """Raise unless numbers are in a range; ``where`` formats the index of one that is not."""
+    fine = (numbers >= least) & (numbers <= MAX_REWARD)
+    if not fine.all():
+        index = np.argwhere(~fine)[0]
+        raise InvalidInputError(
+            f"{what} must be finite, from {least:g} to {MAX_REWARD:g}; got {numbers[tuple(index)]} "
+            + where.format(*index)
+        )
 
 
 def check_rewards(rewards: FloatArray, where: str) -> None:
-    """Raise unless rewards are finite and not huge; ``where`` formats the index of one."""
-    fine = np.abs(rewards) <= MAX_REWARD
-    if not fine.all():
-        index = np.argwhere(~fine)[0]
-        raise InvalidInputError(f"{bad_reward(rewards[tuple(index)])} {where.format(*index)}")
+    """Raise unless rewards are finite and not huge."""
+    check_range("rewards", rewards, -MAX_REWARD, where)
 
 
 def checked_durations(durations: ArrayLike, shape: tuple[int, ...], where: str) -> FloatArray:
-    """Return durations as an array of a shape, checked; ``where`` formats the index of one."""
+    """Return durations as an array of a shape, checked."""
     times = real_array(durations, "durations")
     if times.shape not in ((), shape):
         raise InvalidInputError(f"durations have the shape {shape}; got {durations!r}")
     times = np.broadcast_to(times, shape)
-    fine = (times >= 0.0) & (times <= MAX_REWARD)
-    if not fine.all():
-        index = np.argwhere(~fine)[0]
-        raise InvalidInputError(
-            f"durations must be at least 0 and at most {MAX_REWARD:g}; got {times[tuple(index)]} "
-            + where.format(*index)
-        )
+    check_range("durations", times, 0.0, where)
     return times
 
 

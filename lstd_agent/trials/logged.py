@@ -89,8 +89,7 @@ class LoggedTrials:
         Parameters
         ----------
         observations : array_like, shape (m, n + 1, ...), or iterable of batches
-            Lengths may differ. For a Dict or Tuple space each batch is a dict or tuple of arrays (n
-            + 1, ...).
+            For a Dict or Tuple space each batch is a dict or tuple of arrays (n + 1, ...).
         rewards, actions, durations : array_like, shape (m, n), or iterable of array_like
             Of leaving ``observations[i][t]``. Actions and durations are optional.
         terminated : array_like of bool, shape (m,), optional
@@ -129,16 +128,15 @@ class LoggedTrials:
             paid[i], n = each, len(each)
             if batch_size(batch) != n + 1:
                 raise InvalidInputError(
-                    f"trial {i} has {batch_size(batch)} observations, {n} rewards; rewards[t] is "
-                    "paid on leaving observations[t], and one more observation follows: add it, or "
-                    "leave the last reward (and action) out. Rewards paid on *entering* "
-                    "observations[t] are shifted by one: leave the first out"
+                    f"trial {i} has {batch_size(batch)} observations, {n} rewards: give one more "
+                    "observation than rewards, the one that followed the last. Rewards paid on "
+                    "*entering* observations are shifted by one: leave the first out"
                 )
             if taken is not None:
                 taken[i] = plain_array(taken[i], "the actions of a trial")
                 if taken[i].shape[:1] != (n,):
                     raise InvalidInputError(
-                        f"actions of trial {i} have shape {taken[i].shape}, for {n} rewards"
+                        f"actions of trial {i}: {taken[i].shape}; give one action for each reward"
                     )
             if times is not None:
                 times[i] = checked_durations(times[i], each.shape, where)
@@ -168,19 +166,14 @@ class LoggedTrials:
         ----------
         frame : DataFrame or mapping
             Columns ``frame[name]`` are array-like: of pandas, polars, or a dict.
-        trial : str
-            Column of trial numbers or names.
-        observation : str or sequence of str
-            Column of numbered states, or columns that make up a vector.
-        reward : str
-            Column of rewards on leaving the row's observation.
+        trial, reward : str
+            Columns of trial numbers or names, and of rewards on leaving the row's observation.
+        observation, action, next_observation : str or sequence of str
+            Column of numbers, or columns that make up a vector. Without ``next_observation`` a
+            trial's last row is only an observation, and its reward must be missing (NaN).
         timestep : str, optional
-            Column of consecutive integers with the same start in each trial, by which rows are
-            sorted. By default rows are in order.
-        action : str or sequence of str, optional
-        next_observation : str or sequence of str, optional
-            Columns of the next observation. Without them a trial's last row is only an observation,
-            and its reward must be missing (NaN).
+            Column of consecutive integers with the same start in each trial; by default rows are in
+            order.
         terminated : str, optional
             Column of bool: true in a trial's last row, if it ended there.
         duration, time : str, optional
@@ -204,12 +197,9 @@ class LoggedTrials:
 
     @classmethod
     def from_minari(cls, dataset: Any) -> LoggedTrials:
-        """Return the episodes of a Minari dataset (``minari.load_dataset``) as trials.
+        """Return the episodes of a Minari ``dataset`` (``minari.load_dataset``) as trials.
 
-        Parameters
-        ----------
-        dataset : minari.MinariDataset
-            An episode that was truncated is a trial cut short.
+        An episode that was truncated is a trial cut short.
 
         Raises
         ------
@@ -357,7 +347,7 @@ def _times(columns: Mapping[str, NDArray[Any]], whole: IntArray) -> Any:
             )
         if columns["time"].dtype.kind not in "fiubM":
             raise InvalidInputError(
-                f"times are numbers or dates; got the text {columns['time'][0]!s}: convert it"
+                f"times are numbers or dates; got the text {columns['time'][0]}: use datetime64"
             )
         times = np.diff(columns["time"])
     is_span = times is not None and times.dtype.kind == "m"

@@ -1,8 +1,7 @@
 """`UserLoop`: the spaces and the policy of an agent, and the trials of a user's own loop.
 
-Transitions are observed one call at a time and checked. Scalars belong to a single trial, batches
-to trials in lockstep. Timesteps must come in order, and each observation must be the one that the
-last transition led to.
+Scalars belong to a single trial, batches to trials in lockstep. Timesteps must come in order, and
+each observation must be the one that the last transition led to.
 """
 
 from __future__ import annotations
@@ -276,7 +275,7 @@ class UserLoop:
         if space is None:
             if not is_table(self.features):
                 raise NotFittedError(
-                    "the observation space is not known: attach(env), or give observation_space="
+                    "the observation space is not known: call attach(env), or give it"
                 )
             space = spaces.Discrete(np.shape(self.features)[0])  # type: ignore[arg-type]
         return make_encoding(

@@ -1,10 +1,8 @@
 """Policies: an action a state, action probabilities, a function of observations, or a model.
 
-Models of Stable-Baselines3 and scikit-learn have a ``predict`` method. They and torch modules are
-recognized by their methods: no such library is imported before a policy needs it. A model acts by
-``model.predict(observations)``, with its default for drawing actions (``partial(model.predict,
-deterministic=True)`` draws none). `StatedPolicy` compares policies, so that trials of another
-policy are not added by mistake.
+Models of Stable-Baselines3 and scikit-learn, which have a ``predict`` method, and torch modules are
+recognized by their methods: no such library is imported. ``partial(model.predict,
+deterministic=True)`` draws no actions. `StatedPolicy` compares policies: one agent has one.
 """
 
 from __future__ import annotations
@@ -207,8 +205,9 @@ class CallableActor:
         is_number = actions.dtype.kind in "biuf"
         numbers = actions if is_number else np.full(actions.shape, np.nan)
         if (wrong := are_none(numbers, self._numbers)).any():
+            told = in_words(self._numbers)
             raise InvalidInputError(
-                f"the policy takes action {actions[wrong][0]}, not in {in_words(self._numbers)}"
+                f"the policy takes action {actions[wrong][0]}; actions are {told}"
             )
         return actions
 

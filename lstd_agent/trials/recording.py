@@ -18,15 +18,8 @@ from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
 from lstd_agent.errors import InvalidInputError, TerminationError
 from lstd_agent.trials.counted import CountedTrials, Portion, TrialSample, ordered
 from lstd_agent.trials.counts import LARGEST_KEY, ActionCounts, grouped, total
-from lstd_agent.trials.encoding import Encoding
-from lstd_agent.trials.kept import (
-    KeptTrials,
-    bad_reward,
-    check_rewards,
-    check_timed,
-    checked_durations,
-    padded,
-)
+from lstd_agent.trials.encoding import Encoding, first_refused
+from lstd_agent.trials.kept import KeptTrials, check_rewards, check_timed, checked_durations, padded
 from lstd_agent.trials.spaces import MAX_REWARD, real_array
 
 # Timesteps of trials in lockstep are counted together until there are this many transitions.
@@ -249,14 +242,14 @@ class SequentialTrials:
     def __init__(self, recording: Recording, t_max: int | None) -> None:
         self.recording, self.encoding, self.t_max = recording, recording.encoding, t_max
         self._hold, self._is_checked = self.encoding.hold, False
-        # States, rewards, durations, actions, and whether it terminated, of each finished trial.
-        self.finished: list[tuple[Any, ...]] = []
+        # States, parts of `KeptTrials`, and whether it terminated, of each finished trial.
+        self.finished: list[tuple[States, dict[str, Any], bool]] = []
         self.drop()
 
     @property
     def n_timesteps(self) -> int:
         """Timesteps of the trial under way so far."""
-        return len(self._rewards)
+        return len(self._steps)
 
     @property
     def last(self) -> Any:
@@ -271,7 +264,7 @@ class SequentialTrials:
             self.encoding.check_features(self.encoding.encode_held([held]))
             self._is_checked = True
         self._held.append(held)
-        self._is_timed = bool(self.finished[0][2]) if self.finished else is_timed
+        self._is_timed = "durations" in self.finished[0][1] if self.finished else is_timed
 
     def advance(
         self,
@@ -283,24 +276,20 @@ class SequentialTrials:
     ) -> None:
         """Record the next timestep of the trial under way."""
         if type(reward) is not float:
-            reward = float(as_rewards(reward, (), len(self._rewards)))
+            reward = float(as_rewards(reward, (), len(self._steps)))
         if not -MAX_REWARD <= reward <= MAX_REWARD:
-            raise InvalidInputError(f"{bad_reward(reward)} at timestep {len(self._rewards)}")
+            check_rewards(np.array(reward), f"at timestep {len(self._steps)}")
         if duration is not None or self._is_timed:
             check_timed(self._is_timed, duration)
-            where = f"at timestep {len(self._rewards)}"
+            where = f"at timestep {len(self._steps)}"
             duration = float(checked_durations(duration, (), where))
         if terminated:
-            _refuse_unless_it_ends(self.encoding, np.ones(1, dtype=bool), len(self._rewards))
+            _refuse_unless_it_ends(self.encoding, np.ones(1, dtype=bool), len(self._steps))
             self.terminated = True
         else:
             self._held.append(self._hold(observation))
-        self._rewards.append(reward)
         self._is_timed = duration is not None
-        if self._is_timed:
-            self._durations.append(duration)
-        if taken is not None:
-            self._taken.append(taken)
+        self._steps.append((reward, duration) if taken is None else (reward, duration, *taken))
 
     def end(self) -> None:
         """Finish the trial under way, or raise if it is longer or shorter than the others."""
@@ -316,47 +305,44 @@ class SequentialTrials:
         states = self.encoding.compact(self._encode_held())
         if self.terminated:  # one more state, as in trials that go on
             states = np.append(states, states[-1:], axis=0)
-        self.finished.append((states, self._rewards, self._durations, self._taken, self.terminated))
+        names, steps = (
+            ("rewards", "durations", "actions", "explored"),
+            zip(*self._steps, strict=True),
+        )
+        columns = zip(names, steps, strict=False)
+        parts = {
+            name: np.array(column).ravel() for name, column in columns if column[0] is not None
+        }
+        self.finished.append((states, parts, self.terminated))
         self.t_max = t_max
         self.drop()
 
     def portion(self, first: int, n_stored: int) -> Portion:
         """Return the finished trials."""
-        states, rewards, durations, taken, ended = zip(*self.finished, strict=True)
-        lengths, ends = np.array([len(each) for each in rewards]), np.array(ended)
-        flat: dict[str, Any] = {"rewards": np.concatenate(rewards)}
-        if durations[0]:
-            flat["durations"] = np.concatenate(durations)
-        if taken[0]:
-            steps = (step for each in taken for step in each)
-            action, explored = (np.concatenate(c) for c in zip(*steps, strict=True))
-            flat.update(actions=action, explored=explored if explored.any() else None)
+        states, parts, ended = zip(*self.finished, strict=True)
+        flat: dict[str, Any] = {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
+        if "explored" in flat and not flat["explored"].any():
+            del flat["explored"]
         assert self.t_max is not None
-        how = self.t_max, self.encoding.terminal
-        trials = padded(np.concatenate(states), lengths, ends, *how, **flat)
+        how = np.array([len(each["rewards"]) for each in parts]), np.array(ended), self.t_max
+        trials = padded(np.concatenate(states), *how, self.encoding.terminal, **flat)
         return self.recording.portion_of(trials, first, n_stored)
 
     def _encode_held(self) -> States:
         """Return the states of the trial under way; an error names the timestep."""
         try:
             return self.encoding.encode_held(self._held)
-        except InvalidInputError:
-            for t, held in enumerate(self._held):
-                try:
-                    self.encoding.encode_held([held])
-                except InvalidInputError as error:
-                    raise InvalidInputError(
-                        f"{error} at timestep {t}. This trial is lost: drop_trial() forgets it"
-                    ) from None
-            raise
+        except InvalidInputError as error:
+            t = first_refused(self.encoding.encode_held, ([held] for held in self._held))
+            raise InvalidInputError(
+                f"{error} at timestep {t}. This trial is lost: drop_trial() forgets it"
+            ) from None
 
     def drop(self) -> None:
         """Forget the trial under way."""
         self.terminated, self._is_timed = False, None
         self._held: list[Any] = []
-        self._rewards: list[float] = []
-        self._durations: list[float] = []
-        self._taken: list[Taken] = []
+        self._steps: list[tuple[Any, ...]] = []  # rewards, durations, and actions if taken
 
 
 def as_rewards(reward: Any, shape: tuple[int, ...], t: int) -> FloatArray:
@@ -367,13 +353,11 @@ def as_rewards(reward: Any, shape: tuple[int, ...], t: int) -> FloatArray:
             return rewards
     except InvalidInputError:
         pass
-    if shape:
-        raise InvalidInputError(
-            f"rewards of {shape[0]} trials are {shape[0]} numbers; got {reward!r} at timestep {t}"
-        )
+    many = (
+        f"rewards of {shape[0]} trials are {shape[0]} numbers" if shape else "a reward is a number"
+    )
     raise InvalidInputError(
-        f"a reward is one number; got {reward!r} at timestep {t}: have the environment return a "
-        "float, for instance by gymnasium.wrappers.TransformReward"
+        f"{many}; got {reward!r} at timestep {t} (see gymnasium.wrappers.TransformReward)"
     )
 
 

@@ -149,8 +149,8 @@ class TrialStore(UserLoop):
     ) -> Self:
         """Run trials and add them to the trials so far.
 
-        An interrupt keeps finished trials of a plain environment, finished rounds of a vector
-        environment, and finished shards. A trial that terminates raises `TerminationError`, unless
+        An interrupt keeps finished trials of a plain environment, and finished rounds or shards of
+        others. A trial that terminates raises `TerminationError`, unless
         ``on_termination="absorb"``, and so does one that is truncated early.
 
         Parameters
@@ -163,14 +163,13 @@ class TrialStore(UserLoop):
         n_trials, t_max : int
             Number of trials, each over timesteps 0 to t_max, the same in every collection.
         seed : int, optional
-            The same seed, environment and policy give the same trials.
+            The same seed, environment, policy and size of shards give the same trials.
         batched : bool or None
             Whether a callable policy takes batches; None finds out (`lstd_agent.trials.policies`).
         progress : bool or None
             Show a progress bar; None shows one on a terminal only.
         workers, executor
-            Processes to start, or the `concurrent.futures.Executor` to use instead. The result
-            does not depend on them.
+            Processes to start, or the `concurrent.futures.Executor` to use instead.
         shard_size : int, optional
             Trials of a shard; by default at most 50,000, and fewer to make 20 shards.
         is_same_policy : bool
@@ -286,8 +285,7 @@ class TrialStore(UserLoop):
         observations : array_like (m, n + 1, ...), list of batches, LoggedTrials or Minari dataset
             One more than rewards. For tables see `LoggedTrials.from_frame`.
         rewards, actions, terminated, durations
-            See `LoggedTrials.of`. Discrete actions of any policy serve `action_values`. A trial
-            that ends raises `TerminationError`, unless ``on_termination="absorb"``.
+            See `LoggedTrials.of`. Discrete actions of any policy serve `action_values`.
         t_max : int, optional
             The last timestep to use; by default of the trials so far, or of the longest trial.
         policy, batched, is_same_policy : optional
@@ -321,14 +319,10 @@ class TrialStore(UserLoop):
             return self
         with self._lock:
             encoding = self._encoding_of(other.encoding.space)
-            if encoding.ends != other.encoding.ends:
-                options = ["absorb" if e.ends else "raise" for e in (encoding, other.encoding)]
+            ours, others = ((e.ends, e.is_counted) for e in (encoding, other.encoding))
+            if ours != others:
                 raise InvalidInputError(
-                    f"agents with on_termination={options[0]!r} and {options[1]!r} do not merge"
-                )
-            if encoding.is_counted != other.encoding.is_counted:
-                raise InvalidInputError(
-                    "one of the agents counts its observations: give both the same observations="
+                    f"agents do not merge: whether trials absorb, and are counted: {ours}, {others}"
                 )
             if not (callable(self.policy) or callable(other.policy)) and other.policy is not None:
                 self._check_policy(other.policy, False)

@@ -2,9 +2,7 @@
 
 A *shard* is a number of trials of an environment that a worker makes for itself, with a seed
 spawned from the collection's seed. Shards are added up in their order, so the result is the same
-for any number of workers, even if some die. Shards are *tasks*: a task is a function of one
-picklable argument. Results come as they finish. A task whose worker died is run again; one that
-raises an error is not.
+for any number of workers, even if some die: a task whose worker died is run again.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ from dataclasses import replace
 from importlib import import_module
 from itertools import chain, islice
 from multiprocessing.connection import Connection
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import gymnasium as gym
 import numpy as np
@@ -49,9 +47,6 @@ from lstd_agent.trials.counted import Portion
 from lstd_agent.trials.policies import Policy, make_actor
 from lstd_agent.trials.recording import Recording
 from lstd_agent.trials.spaces import as_batch
-
-Task = TypeVar("Task")
-Result = TypeVar("Result")
 
 EnvSource: TypeAlias = str | Callable[[], AnyEnv]
 """An environment's id, ``"module:id"`` if a module registers it, or a function that makes one."""
@@ -236,9 +231,9 @@ def open_executor(dask_address: str | None) -> Iterator[Executor | None]:
 
 
 def run_tasks(
-    function: Callable[[Task], Result],
-    tasks: Iterable[Task],
-    keep: Callable[[Result], object],
+    function: Callable[[Any], Any],
+    tasks: Iterable[Any],
+    keep: Callable[[Any], object],
     *,
     workers: int = 1,
     executor: Executor | None = None,
@@ -274,18 +269,18 @@ def run_tasks(
 
 def _run(
     executor: Executor,
-    function: Callable[[Task], Result],
-    tasks: Iterator[Task],
-    keep: Callable[[Result], object],
+    function: Callable[[Any], Any],
+    tasks: Iterator[Any],
+    keep: Callable[[Any], object],
     n_submitted: int,
     is_own: bool,
-) -> list[Task]:
+) -> list[Any]:
     """Run tasks until they are through, or the executor breaks; return those that were lost.
 
     An early end cancels tasks, except in our own pool: a broken one logs errors about these.
     """
-    running: dict[Future[Result], Task] = {}
-    lost: list[Task] = []
+    running: dict[Future[Any], Any] = {}
+    lost: list[Any] = []
     try:
         while True:
             for task in islice(tasks, 0 if lost else n_submitted - len(running)):

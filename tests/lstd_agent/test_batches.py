@@ -207,7 +207,7 @@ def test_seeds_of_environments_fit_31_bits() -> None:
 
 def test_rewards_that_are_huge_are_refused_with_their_value() -> None:
     agent = SeminormLSTDAgent(np.eye(2))
-    message = r"at most 1e\+100 in size; got 1e\+300 at timestep 0"
+    message = r"to 1e\+100; got 1e\+300 at timestep 0"
     with pytest.raises(InvalidInputError, match=message):
         agent.observe(0, 0, 1e300, 1)
     agent.drop_trial()

@@ -221,7 +221,7 @@ def test_logged_trials_equal_collected_ones(walk: Any) -> None:
         (np.zeros((2, 4, 3)), np.zeros((2, 4)), r"got shapes \(2, 4, 3\) and \(2, 4\)"),
         (np.zeros((2, 5, 3)), np.full((2, 4), np.nan), "got nan at timestep 0 of trial 0"),
         (np.full((2, 5, 3), np.inf), np.zeros((2, 4)), "trial 0 at timestep 0 is not"),
-        (np.full((2, 5, 3), np.nan), np.zeros((2, 4)), "NaN, which marks the end"),
+        (np.full((2, 5, 3), np.nan), np.zeros((2, 4)), "NaN marks the end"),
         (np.zeros((2, 5, 2)), np.zeros((2, 4)), "have 3 components; got 2"),
         (np.zeros((2, 5, 3)), np.zeros(4), r"rewards \(m, t_max \+ 1\)"),
     ],
