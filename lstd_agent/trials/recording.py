@@ -353,9 +353,8 @@ def as_rewards(reward: Any, shape: tuple[int, ...], t: int) -> FloatArray:
             return rewards
     except InvalidInputError:
         pass
-    many = (
-        f"rewards of {shape[0]} trials are {shape[0]} numbers" if shape else "a reward is a number"
-    )
+    n = shape[0] if shape else 1
+    many = f"rewards of {n} trials are {n} numbers" if shape else "a reward is one number"
     raise InvalidInputError(
         f"{many}; got {reward!r} at timestep {t} (see gymnasium.wrappers.TransformReward)"
     )

@@ -83,8 +83,14 @@ class TrialStore(UserLoop):
         self.n_batches = n if n == 1 else max(n, _FEWEST_BATCHES)
         self.observations = check_choice("observations", observations, get_args(ObservationKind))
         self.max_bytes = check_integer("max_bytes", max_bytes, 1)
-        self._lock = Lock()
+        self._lock = threading.RLock()
         self.reset()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_lock": None}  # a copy has a lock of its own
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _lock=threading.RLock())
 
     def reset(self) -> Self:
         """Forget all trials, observations, policies and fits; the options stay."""
@@ -388,19 +394,3 @@ class TrialStore(UserLoop):
                 raise InvalidInputError(f"the action counts are not of {n_actions} actions")
             self._batches.add(trials)
             self._add_waiting()
-
-
-class Lock:
-    """A reentrant lock; copies and pickles are fresh ones."""
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
-
-    def __reduce__(self) -> tuple[type[Lock], tuple[()]]:
-        return Lock, ()
