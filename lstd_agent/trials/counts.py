@@ -250,10 +250,7 @@ class ActionCounts:
                 wrong = value[(value < 0) | (value >= n)].flat[0]
                 raise InvalidInputError(f"{name} are numbered 0 to {n - 1}; got {wrong}")
         key = (((batch * S + state) * A + action) * S + next_state).ravel()
-        sums = [reward, reward**2]
-        if duration is not None:
-            sums += [duration, duration**2, reward * duration]
-        sums = [each.ravel() for each in sums]
+        sums = (each.ravel() for each in _moments(reward, duration))
         return cls._of(S, A, n_batches, *grouped(key, n_batches * S**2 * A, *sums))
 
     @classmethod
@@ -280,9 +277,7 @@ class ActionCounts:
             for M in (counts.reward_sums, counts.duration_sums)
             if M is not None
         )
-        sums = [total * mean, total * mean**2]
-        for time in times:
-            sums += [total * time, total * time**2, total * (mean * time)]
+        sums = (total * each for each in _moments(mean, *times))
         return cls._of(S, n_actions, 1, key, total.astype(np.int64), *sums)
 
     def checked(self) -> ActionCounts:
@@ -297,10 +292,8 @@ class ActionCounts:
             or (key.size and not 0 <= key[0] <= key[-1] < n_keys)
             or not all(np.isfinite(part).all() for part in self._sums)
             or (self.count <= 0).any()
-            or (
-                times is not None
-                and (times.shape != (len(key), 3) or times[:, 0].min(initial=0) < 0)
-            )
+            or (times is not None and times.shape != (len(key), 3))
+            or (times is not None and times[:, 0].min(initial=0) < 0)
         ):
             raise InvalidInputError(
                 f"the counts are not of {self.n_states} states and {self.n_actions} actions"
@@ -324,7 +317,7 @@ class ActionCounts:
         if (self.n_states, self.n_actions) != (other.n_states, other.n_actions):
             raise InvalidInputError(
                 f"counts of {self.n_states} states and {self.n_actions} actions do not add to "
-                f"counts of {other.n_states} states and {other.n_actions} actions"
+                f"counts of {other.n_states} and {other.n_actions}"
             )
         if len(self.key) and len(other.key):
             check_timed(self.times is not None, other.times)
@@ -400,6 +393,12 @@ class ActionCounts:
     def _by_pair(self, weights: NDArray[np.number]) -> FloatArray:
         sums = np.bincount(self.pair, weights, self.n_states * self.n_actions)
         return np.asarray(sums.reshape(self.n_states, self.n_actions), dtype=np.float64)
+
+
+def _moments(reward: FloatArray, duration: FloatArray | None = None) -> list[FloatArray]:
+    """Return what is summed of each transition: rewards, squares, and those of durations."""
+    times = [] if duration is None else [duration, duration**2, reward * duration]
+    return [reward, reward**2, *times]
 
 
 def total(a: Any, b: Any) -> Any:
