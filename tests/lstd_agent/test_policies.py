@@ -278,7 +278,7 @@ def test_rewards_that_are_not_finite_are_refused() -> None:
     vector = gym.wrappers.vector.TransformReward(
         gym.make_vec("unichain_gym:Unichain-h6-v0", num_envs=3), lambda r: r * np.nan
     )
-    with pytest.raises(InvalidInputError, match="finite.*got nan at timestep 0 of trial 0"):
+    with pytest.raises(InvalidInputError, match=r"finite.*got nan at timestep 0 of trial 0"):
         agent.collect(vector, np.zeros(6, int), 3, 4)
     assert agent.n_trials == 2
 
