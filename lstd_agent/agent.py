@@ -155,9 +155,9 @@ class SeminormLSTDAgent(TrialStore):
     @classmethod
     def paper(cls, features: Features, n_anchors: int | None = 2, **options: Any) -> Self:
         """Return an agent with the paper's choices: doubling search, linear MMD, references."""
-        choices: dict[str, Any] = {"search": "doubling", "distance": MMD("linear")}
-        choices |= {"calibration": "references", "reference": "most_common", **options}
-        return cls(features, n_anchors, **choices)
+        how: dict[str, Any] = {"search": "doubling", "distance": MMD("linear")}
+        how |= {"calibration": "references", "reference": "most_common", **options}
+        return cls(features, n_anchors, **how)
 
     @classmethod
     def average_reward(cls, features: Features, **options: Any) -> Self:
@@ -209,14 +209,12 @@ class SeminormLSTDAgent(TrialStore):
         observations : one observation, or a batch of m
             Any of the space, also unseen ones (see `coverage`).
         t : int or array_like of int, shape (m,), optional
-            Timesteps; beyond ``t_max`` the last neighbourhood predicts. Without t it is the one
-            with most samples of the observation.
+            Timesteps; without t, the neighbourhood with most samples of the observation predicts.
 
         Returns
         -------
         ndarray, shape (m,) or ()
-            Estimates of b(s) - b(main reference state), in units of reward; in linked systems of
-            vectors, of b(s).
+            Estimates of b(s) - b(main reference state); in linked systems of vectors, of b(s).
         """
         return self._last_fit.answer(Fit.values, observations, t)
 
@@ -263,8 +261,7 @@ class SeminormLSTDAgent(TrialStore):
         InvalidInputError
             By returns, with another timestep than 0.
         """
-        check_choice("by", by, ("fit", "returns"))
-        if by == "fit":
+        if check_choice("by", by, ("fit", "returns")) == "fit":
             return self._last_fit.compare(a, b, t)
         if t is not None and np.any(np.asarray(t) != 0):
             raise InvalidInputError(f"by='returns' compares starts, at timestep 0; got t={t!r}")
@@ -358,7 +355,7 @@ class SeminormLSTDAgent(TrialStore):
 
     @property
     def gain_(self) -> float:
-        """The gain used by the fit, given or estimated: reward per timestep, or unit of time."""
+        """The gain of the fit, given or estimated: reward per timestep, or unit of time."""
         return self.system_.gain
 
     @property
@@ -391,7 +388,7 @@ class SeminormLSTDAgent(TrialStore):
 
     @property
     def _source(self) -> tuple[Any, Encoding, int]:
-        """The rows of all trials, how observations are encoded, and the number of batches."""
+        """The rows of all trials, their encoding, and the number of batches."""
         batches, encoding = self.batches, self.encoding
         if encoding is None or not batches.n_trials:
             raise NotFittedError("there are no trials yet: call collect or observe first")

@@ -22,10 +22,11 @@ from lstd_agent.features.tables import Features, Standardized, feature_table, ve
 from lstd_agent.trials.spaces import (
     Numbering,
     as_batch,
+    each_array,
     flat_size,
     flatten_batch,
+    is_batch,
     members,
-    one_or_many,
     plain_array,
 )
 
@@ -93,9 +94,17 @@ class _Shared:
         if self.is_discrete:
             states = self.encode(observations)
             return states.ravel(), states.shape
-        batch, is_single = one_or_many(self.space, observations)
-        states = self.encode(batch)
-        return states, () if is_single else (len(states),)
+        if isinstance(observations, list) and members(self.space) is not None:
+            try:
+                observations = each_array(lambda *parts: np.stack(parts), *observations)
+            except (TypeError, ValueError, LookupError) as error:
+                raise InvalidInputError(
+                    f"a list of observations of {self.space} has one in each place: {error}"
+                ) from error
+        if is_batch(self.space, observations):
+            states = self.encode(observations)
+            return states, (len(states),)
+        return self.encode(as_batch(observations)), ()
 
     def encode_logged(self, observations: NDArray[Any]) -> States:
         """Return the states of logged observations (m, n, k); NaN marks the end of a trial."""

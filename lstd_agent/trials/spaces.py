@@ -98,19 +98,6 @@ def is_batch(space: Space[Any], observation: Any) -> bool:
         return False  # the encoding raises the error
 
 
-def one_or_many(space: Space[Any], observations: Any) -> tuple[Any, bool]:
-    """Return observations as a batch, and whether they were a single observation."""
-    if isinstance(observations, list) and members(space) is not None:
-        try:
-            observations = each_array(lambda *parts: np.stack(parts), *observations)
-        except (TypeError, ValueError, LookupError) as error:
-            raise InvalidInputError(
-                f"a list of observations of {space} has one of them in each place: {error}"
-            ) from error
-    is_single = not is_batch(space, observations)
-    return as_batch(observations) if is_single else observations, is_single
-
-
 def members(space: Space[Any]) -> list[tuple[Any, Space[Any]]] | None:
     """Return the members of a Dict or Tuple space by their keys; None of any other space."""
     if isinstance(space, spaces.Dict):
