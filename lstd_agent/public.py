@@ -1,6 +1,6 @@
 """Every public name of `lstd_agent`, and where it is defined."""
 
-from lstd_agent.actions.advantages import Undecided as Undecided
+from lstd_agent.actions.record import Undecided as Undecided
 from lstd_agent.actions.policy_iteration import PolicyIteration as PolicyIteration
 from lstd_agent.actions.record import Iteration as Iteration
 from lstd_agent.agent import SeminormLSTDAgent as SeminormLSTDAgent

@@ -213,7 +213,9 @@ class CountedEvidence(ActionEvidence):
 
     @cached_property
     def _main(self) -> int:
-        """The state with value 0, from the fit or from all counts."""
+        """The state with value 0: the terminal one, or from the fit, or from all counts."""
+        if self.trials.encoding.ends:
+            return int(self.trials.encoding.terminal)
         if self.fit is not None and self.policy is None:
             return self.fit.system.references.main
         return self._chain(self._counts).main_state()
@@ -223,9 +225,8 @@ class CountedEvidence(ActionEvidence):
         return PolicyChain(counts, self._probabilities)
 
     def _found(self, counts: ActionCounts, gain: float | None) -> ActionValues:
-        encoding = self.trials.encoding
-        main, gain = (encoding.terminal, 0.0) if encoding.ends else (self._main, gain)
-        return ActionValues(self._chain(counts), main, gain)
+        ends = self.trials.encoding.ends
+        return ActionValues(self._chain(counts), self._main, 0.0 if ends else gain)
 
     def _solved(self, part: ActionCounts, states: IntArray, gain: float | None) -> FloatArray:
         found = self._found(part, gain)
@@ -283,16 +284,11 @@ class VectorEvidence(ActionEvidence):
             raise NotFittedError(NO_ACTIONS)
         return PairFeatureRows(self.trials.encoding, self.trials.actions[0], self.pair_features)
 
-    @cached_property
-    def _whole(self) -> _Part:
-        return self._part(self.source.trials)
-
     def _part(self, trials: KeptTrials) -> _Part:
         rows = pair_rows(trials, self._pairs, self._following(trials))
         return _Part(factor_of_pairs(rows), self._late(trials))
 
     def _parts(self) -> dict[int, _Part]:
-        """Return the factor and sums of each batch."""
         groups = self.source.groups(self.n_batches)
         return {i: self._part(self.source.trials.take(each)) for i, each in enumerate(groups)}
 
@@ -300,7 +296,7 @@ class VectorEvidence(ActionEvidence):
         """Return q (n, A), relative to the long run; total rewards if trials end."""
         equations, asked = PairEquations(part.factor), self._pairs(states)
         if self.trials.encoding.ends:
-            return np.asarray(asked @ equations.weights(gain or 0.0))
+            return np.asarray(asked @ equations.weights(gain or 0.0)[:, 0])
         if gain is None:
             weights, mean = equations.bias()
             return np.asarray(asked @ weights - mean)
@@ -308,16 +304,17 @@ class VectorEvidence(ActionEvidence):
             raise NotFittedError(
                 "no trial has actions of the second half of timesteps, the long run: lower t_max"
             )
-        return np.asarray((asked - part.late[:-1] / part.late[-1]) @ equations.weights(gain))
+        return np.asarray((asked - part.late[:-1] / part.late[-1]) @ equations.weights(gain)[:, 0])
 
     def _values(self, states: States, gain: float | None) -> FloatArray:
-        equations = PairEquations(self._whole.factor)
-        return equations.where_seen(self._pairs(states), self._solved(self._whole, states, gain))
+        whole = self._part(self.source.trials)
+        q = self._solved(whole, states, gain)
+        return PairEquations(whole.factor).where_seen(self._pairs(states), q)
 
     def _ahead(self, states: States, value: SuccessorValues, gain: float) -> FloatArray:
         """Return r - g τ + E v(s'), shape (n, A), with given values of successors."""
         equations, asked = self._valued(lambda following: value(following)[0]), self._pairs(states)
-        return equations.where_seen(asked, asked @ equations.weights(gain))
+        return equations.where_seen(asked, asked @ equations.weights(gain)[:, 0])
 
     def _least_errors(self, states: States) -> Any:
         return 0.0
@@ -327,9 +324,9 @@ class VectorEvidence(ActionEvidence):
 
     def _valued(self, value: Callable[[States], Any]) -> PairEquations:
         """Return the equations of all transitions, with given values of successors."""
-        trials = self.source.trials
-        rows = pair_rows(trials, self._pairs, value=value)
-        return PairEquations(factor_of_pairs(rows))
+        return PairEquations(
+            factor_of_pairs(pair_rows(self.source.trials, self._pairs, value=value))
+        )
 
     def _following(self, trials: KeptTrials) -> IntArray | None:
         """Return another policy's actions, from 0, in all states that follow, (m, t_max + 1)."""

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from lstd_agent.actions.advantages import UNKNOWN, Undecided, judge
 from lstd_agent.actions.chain_values import ActionValues, PolicyChain
 from lstd_agent.actions.pair_equations import (
     N_SETTLED,
@@ -31,7 +30,7 @@ from lstd_agent.actions.pair_equations import (
     pair_rows,
     parts_of,
 )
-from lstd_agent.actions.record import earned, means_of
+from lstd_agent.actions.record import Undecided, earned, means_of
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.trials.counts import ActionCounts
@@ -39,13 +38,42 @@ from lstd_agent.trials.kept import KeptTrials, check_both_timed
 from lstd_agent.trials.policies import ActionNumbers
 
 Judged: TypeAlias = tuple[list[Undecided], list[str]]
-"""The undecided actions, and an account; see `judge`."""
+"""The undecided actions, and how sure the policy's actions are, as lines of text."""
 
-# Number of observations at which changes of a policy of vectors are counted.
-_N_STATES = 1000
+# Stands for the action where the policy has none.
+UNKNOWN = -1
+
+# An action is decided if it is worse than the policy's by this many standard errors; number of
+# undecided pairs that an account shows; of observations at which a policy of vectors is judged.
+_TOLD, _SHOWN, _N_STATES = 3.0, 5, 1000
 
 # Policy iteration on counts ends after a few rounds, unless noise makes it cycle.
 _MOST_ROUNDS = 100
+
+
+def better_actions(
+    q: FloatArray,
+    actions: IntArray,
+    n_errors: float,
+    error: Callable[[tuple[IntArray, ...]], FloatArray],
+    rounding: float = 0.0,
+) -> IntArray:
+    """Return an action for each row of action values (n, A): a better one, or the same.
+
+    An action is better if its advantage exceeds ``rounding`` and ``n_errors`` standard errors,
+    given by ``error`` for rows and actions. If the policy has no action, it is the action with the
+    largest known value.
+    """
+    known, enough = actions != UNKNOWN, np.zeros(q.shape, dtype=bool)
+    advantage = q - q[np.arange(len(q)), np.maximum(actions, 0)][:, None]
+    some = np.nonzero(known[:, None] & (advantage > rounding))
+    enough[some] = advantage[some] > n_errors * error(some) + rounding
+    better = np.where(
+        enough.any(axis=1), np.argmax(np.where(enough, advantage, -np.inf), axis=1), actions
+    )
+    new = ~known & ~np.isnan(q).all(axis=1)
+    better[new] = np.nanargmax(q[new], axis=1)
+    return better
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,12 +108,13 @@ class Fits:
         """Return actions (n,), unknown where no similar state was seen."""
         return self.of(self.pairs(states)) if self.fits else np.full(len(states), UNKNOWN)
 
-    def of(self, features: FloatArray, actions: IntArray | None = None, first: int = 0) -> IntArray:
+    def of(self, f: FloatArray, actions: IntArray | None = None, first: int = 0) -> IntArray:
         """Return actions by features (n, A, D): given ones, improved by fits from ``first`` on."""
-        actions = np.full(len(features), UNKNOWN) if actions is None else actions
+        taken = np.full(len(f), UNKNOWN) if actions is None else actions
         for fit in self.fits[first:]:
-            actions = fit.better_than(actions, features, self.n_errors)
-        return actions
+            error = partial(fit.advantage_errors, f, taken)
+            taken = better_actions(fit.values(f), taken, self.n_errors, error)
+        return taken
 
 
 class Improver:
@@ -127,9 +156,45 @@ class Improver:
         """Return the function that says for which observations the policy has no action, if any."""
         return ImprovedPolicy(self.encoding, self.first_action, self._rule(None)).is_unknown
 
-    def _undecided(self, state: Any, action: int, instead_of: int, *worth: float) -> Undecided:
-        names = self.first_action + action, self.first_action + instead_of
-        return Undecided(self.encoding.decode(state), *names, *worth)
+    def judged(self) -> Judged:
+        """Return the undecided actions, and how sure the policy's actions are.
+
+        Of visited states with the policy's actions: action values (n, A), NaN if not known, the
+        standard errors of their differences, the tried actions. Differences and errors up to
+        ``rounding`` count as 0.
+        """
+        states, taken, q, errors, tried, rounding = self._known()
+        difference = q - q[np.arange(len(q)), taken][:, None]
+        difference[np.abs(difference) <= rounding] = 0.0
+        errors = np.where(np.isnan(difference), np.inf, errors)
+        errors[errors <= rounding] = 0.0
+        is_exact, others = errors == 0.0, np.arange(q.shape[1]) != taken[:, None]
+        worse_by = -difference / np.where(is_exact, 1.0, errors)
+        worse_by[is_exact] = np.where(difference <= 0.0, np.inf, -np.inf)[is_exact]
+        worse_by[np.isnan(worse_by)] = 0.0
+        first, decode = self.first_action, self.encoding.decode
+        undecided = [
+            Undecided(
+                decode(states[i]), first + a, first + int(taken[i]),
+                float(difference[i, a]), float(errors[i, a]),
+            )
+            for i, a in np.argwhere(others & ((worse_by < _TOLD) | ~tried)).tolist()
+        ]  # fmt: skip
+        told_by = np.where(others & tried, worse_by, np.inf).min(axis=1, initial=np.inf)
+        told = told_by[told_by >= _TOLD]
+        lines = [f"best actions decided in {len(told)} of {len(taken)} states that were met"]
+        if len(finite := told[np.isfinite(told)]):
+            half = f"(half of them by {np.median(finite):.1f})"
+            lines[0] += f", by {finite.min():.1f} standard errors or more {half}"
+        pairs = [each for each in undecided if np.isfinite(each.standard_error)]
+        if pairs:
+            lines.append(f"undecided pairs, by {_TOLD:g} standard errors: {len(pairs)}")
+            pairs.sort(key=lambda each: -each.difference / each.standard_error)
+            lines += [f"  {each}" for each in pairs[:_SHOWN]]
+            lines += ["  ..."] if len(pairs) > _SHOWN else []
+        if n_untried := np.count_nonzero(~tried):
+            lines.append(f"pairs that were never tried, or do not exist: {n_untried}")
+        return undecided, lines
 
 
 class CountedImprover(Improver):
@@ -189,18 +254,20 @@ class CountedImprover(Improver):
         """Improve the policy until nothing changes; return in how many states it changed."""
         before = self.actions
         for _ in range(_MOST_ROUNDS):
-            better = self.evaluate().better_than(self.actions, self.n_errors)
-            if np.array_equal(better, self.actions):
+            found, own, taken = self.evaluate(), self.actions, np.maximum(self.actions, 0)
+            q, errors, leading = found.action_values, found.standard_errors, found.leading(taken)
+            error = np.hypot(errors, errors[np.arange(len(q)), taken][:, None]).__getitem__
+            better = better_actions(q, own, self.n_errors, error, found.rounding)
+            self.actions = np.where((own != UNKNOWN) & (leading != taken), leading, better)
+            if np.array_equal(self.actions, own):
                 break
-            self.actions = better
         return int(np.count_nonzero(before != self.actions))
 
-    def judged(self) -> Judged:
-        """Return how sure the policy's actions are in visited states."""
+    def _known(self) -> tuple[Any, ...]:
         found, taken, n = self.evaluate(), np.maximum(self.actions, 0), self.counts.n_samples
         met = np.flatnonzero((self.actions != UNKNOWN) & (n.sum(axis=1) > 0))
         q, errors = found.action_values[met], found.advantage_errors(taken)[met]
-        return judge(met, taken[met], q, errors, n[met] > 0, self._undecided, found.rounding)
+        return met, taken[met], q, errors, n[met] > 0, found.rounding
 
     def action_values(self, states: IntArray) -> FloatArray:
         """Return the policy's action values, shape (m, A)."""
@@ -323,16 +390,14 @@ class VectorImprover(Improver):
         self.fits = (*self.fits, self.fit)
         return round(_N_STATES * float((before != self._rule(None).of(features)).mean()))
 
-    def judged(self) -> Judged:
-        """Return how sure the policy's actions are at up to 1000 observations."""
+    def _known(self) -> tuple[Any, ...]:
         fit, states = self.evaluate(), np.unique(self._some_states(), axis=0)
         features = self._pairs(states)
         actions = self._rule(None).of(features)
         met = actions != UNKNOWN
         states, features, actions = states[met], features[met], actions[met]
         q, taken = fit.values(features), features[np.arange(len(actions)), actions][:, None]
-        errors = fit.standard_errors(features - taken)
-        return judge(states, actions, q, errors, ~np.isnan(q), self._undecided)
+        return states, actions, q, fit.standard_errors(features - taken), ~np.isnan(q), 0.0
 
     def _some_states(self) -> States:
         """Return states spread over all trials and timesteps alike."""

@@ -23,7 +23,6 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lstd_agent.actions.advantages import better_actions
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
 from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.rows.factors import (
@@ -46,20 +45,15 @@ NO_ACTIONS = (
 PairFeatures = Callable[[Any, Any], ArrayLike]
 """Features (n, d) of vectors (n, k) and actions (n,) from 0."""
 
-AllPairs = Callable[[Any], FloatArray]
-"""Features (n, A, D) of n encoded observations with each action; 0 where trials are over."""
-
 Rows: TypeAlias = tuple[FloatArray, FloatArray, FloatArray, FloatArray]
 """For some transitions: features f (n, D), f minus the next features, rewards, durations (n,)."""
 
 # Features of about this many numbers are held at a time.
 _CHUNK_SIZE = 2**21
 
-# Relative cutoffs of the size of features, and of their differences.
-_RCOND, _DIFFERENCES = 1e-5, 1e-10
-
-# Features can represent a constant if their fit has at least this share of it.
-_CONSTANT = 1e-6
+# Relative cutoffs of the size of features, and of their differences. Features can represent a
+# constant if their fit has at least this share of it.
+_RCOND, _DIFFERENCES, _CONSTANT = 1e-5, 1e-10, 1e-6
 
 N_SETTLED = 20_000
 """Enough observations for a mean value of the long run."""
@@ -67,7 +61,7 @@ N_SETTLED = 20_000
 
 @dataclass(frozen=True, eq=False)
 class PairFeatureRows:
-    """Features of observations with each of A actions, as `AllPairs`.
+    """Features of observations with each of A actions.
 
     By default the encoding's features and a constant, separately for each action.
     """
@@ -77,7 +71,7 @@ class PairFeatureRows:
     given: PairFeatures | None
 
     def __call__(self, states: States) -> FloatArray:
-        """Return features (n, A, D) of encoded observations (n, k)."""
+        """Return features (n, A, D) of encoded observations (n, k); 0 where trials are over."""
         n, A, over, given = len(states), self.n_actions, ended(states), self.given
         if given is None:
             f = np.column_stack((self.encoding.features(states), np.ones(n)))
@@ -104,7 +98,7 @@ def ended(states: Any) -> BoolArray:
     return np.asarray(np.isnan(states).any(axis=-1))
 
 
-def parts_of(trials: KeptTrials, pairs: AllPairs) -> Iterator[tuple[slice, KeptTrials]]:
+def parts_of(trials: KeptTrials, pairs: Any) -> Iterator[tuple[slice, KeptTrials]]:
     """Yield slices of trials and the trials in them, few enough for features in bounded memory."""
     size = pairs(trials.observations[:1, 0])[0].size * trials.observations.shape[1]
     step = max(1, _CHUNK_SIZE // size)
@@ -124,7 +118,7 @@ def have_actions(trials: KeptTrials, *, own: bool = False) -> BoolArray:
 
 def pair_rows(
     trials: KeptTrials,
-    pairs: AllPairs,
+    pairs: Any,
     policy: IntArray | None = None,
     value: Callable[[States], Any] | None = None,
 ) -> Iterator[Rows]:
@@ -161,8 +155,8 @@ def factor_of_pairs(rows: Iterable[Rows]) -> Factor:
     for f, *others in rows:
         gathering, one = gathering or Gathering(f.shape[1], 3, False), np.ones(len(f))
         gathering.add(np.column_stack((f, *others, one)), one)
-    factor: Factor = gathering.factor()
-    return factor
+    found: Factor = gathering.factor()
+    return found
 
 
 class PairEquations:
@@ -178,16 +172,11 @@ class PairEquations:
         self._A, self._B = own / self._scale, less / self._scale
         self._numbers = factor.numbers
 
-    def _solved(self, gain: float, sides: FloatArray | None = None) -> FloatArray:
-        """Return weights (D, q): of action values with this gain, and of other sides (k, q - 1)."""
+    def weights(self, gain: float, *sides: FloatArray) -> FloatArray:
+        """Return weights (D, 1 + q): of action values with this gain, and of other sides (k, q)."""
         above = self._numbers[:, :1] - gain * self._numbers[:, 1:2]
-        above = above if sides is None else np.hstack((above, sides))
-        equations = reduced(self._A, self._B, above, _RCOND)
+        equations = reduced(self._A, self._B, np.hstack((above, *sides)), _RCOND)
         return np.asarray(minimize(equations, _RCOND).weights / self._scale[:, None])
-
-    def weights(self, gain: float) -> FloatArray:
-        """Return the weights (D,) of action values, with a gain that is given."""
-        return self._solved(gain)[:, 0]
 
     def bias(self) -> tuple[FloatArray, float]:
         r"""Return weights and the long-run mean value, by transitions of any behaviour.
@@ -207,7 +196,7 @@ class PairEquations:
             )
         if time == 0.0:
             raise NotFittedError(NO_TIME)
-        weights = self.weights(paid / time)
+        weights = self.weights(paid / time)[:, 0]
         return weights, float(outside @ (L.T @ (self._A @ (weights * self._scale)))) / share
 
     def fit(self, rows: Iterable[Rows], gain: float, gain_error: float = 0.0) -> PairFit:
@@ -217,7 +206,7 @@ class PairEquations:
         """
         # The equations as a function of sums over f: (A^+)^T of these sums is a side.
         inverse = np.linalg.pinv(self._A, rcond=_RCOND).T
-        found = self._solved(gain, np.hstack((self._numbers[:, 1:2], inverse)))
+        found = self.weights(gain, self._numbers[:, 1:2], inverse)
         weights, by_gain, inverse = found[:, 0], found[:, 1:2], found[:, 2:] / self._scale
         noise: FloatArray = np.zeros((0, len(weights)))
         for f, less, rewards, durations in rows:
@@ -256,10 +245,8 @@ class PairFit(NamedTuple):
         """Return the standard errors of x^T w of features or their differences (..., D)."""
         return np.asarray(np.linalg.norm(features @ self.root, axis=-1))
 
-    def better_than(self, actions: IntArray, features: FloatArray, n_errors: float) -> IntArray:
-        """Return better actions than the given ones (n,), by features (n, A, D) of pairs."""
-
-        def error(state: IntArray, action: IntArray) -> FloatArray:
-            return self.standard_errors(features[state, action] - features[state, actions[state]])
-
-        return better_actions(self.values(features), actions, n_errors, error)
+    def advantage_errors(
+        self, f: FloatArray, actions: IntArray, some: tuple[IntArray, ...]
+    ) -> FloatArray:
+        """Return standard errors of some actions' advantages, by features f (n, A, D)."""
+        return self.standard_errors(f[some] - f[some[0], actions[some[0]]])

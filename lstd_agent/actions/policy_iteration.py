@@ -19,7 +19,7 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 from numpy.typing import ArrayLike
 
-from lstd_agent.actions.advantages import Undecided
+from lstd_agent.actions.record import Undecided
 from lstd_agent.actions.improver import CountedImprover, Improver, Judged, VectorImprover
 from lstd_agent.actions.record import Iteration, SavedSearch, earned, means_of
 from lstd_agent.arrays import FloatArray
