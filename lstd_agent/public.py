@@ -1,8 +1,8 @@
 """Every public name of `lstd_agent`, and where it is defined."""
 
-from lstd_agent.actions.record import Undecided as Undecided
 from lstd_agent.actions.policy_iteration import PolicyIteration as PolicyIteration
 from lstd_agent.actions.record import Iteration as Iteration
+from lstd_agent.actions.record import Undecided as Undecided
 from lstd_agent.agent import SeminormLSTDAgent as SeminormLSTDAgent
 from lstd_agent.backups import LambdaReturn as LambdaReturn
 from lstd_agent.backups import MultiStep as MultiStep

@@ -172,7 +172,7 @@ class PairEquations:
         self._A, self._B = own / self._scale, less / self._scale
         self._numbers = factor.numbers
 
-    def weights(self, gain: float, *sides: FloatArray) -> FloatArray:
+    def weights(self, gain: float, *sides: Any) -> FloatArray:
         """Return weights (D, 1 + q): of action values with this gain, and of other sides (k, q)."""
         above = self._numbers[:, :1] - gain * self._numbers[:, 1:2]
         equations = reduced(self._A, self._B, np.hstack((above, *sides)), _RCOND)

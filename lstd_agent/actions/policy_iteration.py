@@ -19,9 +19,8 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 from numpy.typing import ArrayLike
 
-from lstd_agent.actions.record import Undecided
 from lstd_agent.actions.improver import CountedImprover, Improver, Judged, VectorImprover
-from lstd_agent.actions.record import Iteration, SavedSearch, earned, means_of
+from lstd_agent.actions.record import Iteration, SavedSearch, Undecided, earned, means_of
 from lstd_agent.arrays import FloatArray
 from lstd_agent.errors import InvalidInputError, NotFittedError, check_choice, check_integer
 from lstd_agent.features.tables import Features
@@ -51,12 +50,10 @@ _MAKERS: Makers = {
     type("VectorSamples", (), {}): lambda rounds: rounds,
 }
 
-# A policy is worse than another if its trials earn less by this many standard errors.
-_WORSE = 3.0
-
-# A vector environment made here runs at least this many trials at a time, since few copies are
-# slow, and in at most this many shards.
-_FEWEST_COPIES, _SHARDS = 1000, 20
+# A policy is worse than another if its trials earn less by this many standard errors. A vector
+# environment made here runs at least so many trials at a time, since few copies are slow, and in
+# at most so many shards.
+_WORSE, _FEWEST_COPIES, _SHARDS = 3.0, 1000, 20
 
 
 class PolicyIteration:
@@ -72,8 +69,8 @@ class PolicyIteration:
         The last timestep of a trial, well beyond the time that the task takes to settle.
     n_trials : int
         Trials of an iteration.
-    explore : int, float or callable
-        See `SeminormLSTDAgent.collect`.
+    explore, on_termination, observations
+        See `SeminormLSTDAgent`, and its method ``collect``.
     features : Features, optional
         For vector observations; counted ones need none.
     pair_features : callable, optional
@@ -86,8 +83,6 @@ class PolicyIteration:
     policy : array_like, optional
         Actions (S,) of Discrete observations for the first iteration. By default that iteration
         takes all actions uniformly, at all timesteps.
-    on_termination, observations : str
-        See `SeminormLSTDAgent`.
     seed : int, optional
         The same seed and environment give the same search, interrupted or not.
 
@@ -160,19 +155,19 @@ class PolicyIteration:
         given = _constant if features is None else features
         encoding: Any = make_encoding(space, given, ends, self.observations)
         has_features = features is not None or pair_features is not None
-        if encoding.is_counted and has_features:
+        if not encoding.is_counted:
+            if policy is not None:
+                raise InvalidInputError("policy= is an array of actions of Discrete observations")
+            if not has_features:
+                raise InvalidInputError(
+                    f"observations of {space} cannot be counted: give features= of them"
+                )
+            return VectorImprover(encoding, actions, self.n_errors, pair_features)
+        if has_features:
             raise InvalidInputError(
                 "counted observations need no features: leave them out, or give "
                 "observations='vectors'"
             )
-        if not encoding.is_counted and policy is not None:
-            raise InvalidInputError("policy= is an array of actions of Discrete observations")
-        if not (encoding.is_counted or has_features):
-            raise InvalidInputError(
-                f"observations of {space} cannot be counted: give features= of them"
-            )
-        if not encoding.is_counted:
-            return VectorImprover(encoding, actions, self.n_errors, pair_features)
         if policy is not None:
             make_actor(policy, space, action_space, None)
             policy = np.append(np.asarray(policy) - actions[1], [0] * ends).astype(np.int64)
@@ -224,8 +219,7 @@ class PolicyIteration:
         improver.add([kept for kept, _ in rounds], figures)
         gain, start_value = improver.evaluate_start()
         self._tried.append(improver.snapshot())
-        changes = improver.improve()
-        n_trials = self.n_trials * (number + 1)
+        changes, n_trials = improver.improve(), self.n_trials * (number + 1)
         n_steps, found = n_trials * (self.t_max + 1), (gain, start_value)
         done = Iteration(number, n_trials, n_steps, *found, n_changes=changes, **figures)
         self.iterations.append(done)
@@ -288,25 +282,25 @@ class PolicyIteration:
     @property
     def undecided(self) -> list[Undecided]:
         """The undecided actions; see above."""
-        return self._evidence[0]
+        return self._evidence()[0]
 
-    @property
     def _evidence(self) -> Judged:
         self._check_run("policy")
-        if self._judged is None:
-            self._judged = self._improver.judged()
+        self._judged = self._judged or self._improver.judged()
         return self._judged
 
     def summary(self) -> str:
         """Return the evidence for the current policy, as text."""
-        (_, account), last = self._evidence, self.iterations[-1]
+        (_, account), last = self._evidence(), self.iterations[-1]
         n = last.n_changes
         changes = "nothing" if n == 0 else f"{n} action{'s' * (n > 1)}"
-        lines = [
-            f"policy iteration: iteration {last.number} changed {changes}",
-            f"{last.n_trials} trials: gain {last.gain:.6g}, start value {last.start_value:.6g}",
-        ]
-        return "\n".join(lines + account)
+        return "\n".join(
+            [
+                f"policy iteration: iteration {last.number} changed {changes}",
+                f"{last.n_trials} trials: gain {last.gain:.6g}, start value {last.start_value:.6g}",
+                *account,
+            ]
+        )
 
     @styled
     def plot(self, optimum: tuple[float, float] | None = None) -> Figure:
@@ -341,18 +335,10 @@ class PolicyIteration:
         ----------
         path : path
         """
-        saved = SavedSearch(
-            options={name: getattr(self, name) for name in _OPTIONS},
-            explore=self.explore,
-            entropy=self.entropy,
-            space=self._improver.encoding.space,
-            iterations=tuple(self.iterations),
-            converged=self.converged,
-            begins_with_policy=self._begins_with_policy,
-            tried=tuple(self._tried),
-            samples=self._improver.samples,
-        )
-        write(path, saved, _MAKERS)
+        options, improver = {name: getattr(self, name) for name in _OPTIONS}, self._improver
+        record = tuple(self.iterations), self.converged, self._begins_with_policy
+        head = options, self.explore, self.entropy, improver.encoding.space
+        write(path, SavedSearch(*head, *record, tuple(self._tried), improver.samples), _MAKERS)
 
     @classmethod
     def load(
@@ -389,17 +375,17 @@ class PolicyIteration:
             )
         if set(saved.options) != set(_OPTIONS):
             raise InvalidInputError(f"{path} is damaged: its options are {list(saved.options)}")
-        search = cls(
-            env, explore=explore, features=features, pair_features=pair_features, **saved.options
-        )
-        if search._improver.encoding.space != saved.space:
+        given: Any = {"explore": explore, "features": features, "pair_features": pair_features}
+        search = cls(env, **saved.options, **given)
+        space = search._improver.encoding.space
+        if space != saved.space:
             raise InvalidInputError(
                 f"the search in {path} is one of observations of {saved.space}; the environment "
-                f"has {search._improver.encoding.space}"
+                f"has {space}"
             )
         search.entropy, search.iterations = saved.entropy, list(saved.iterations)
-        search.converged = saved.converged
-        search._begins_with_policy, search._tried = saved.begins_with_policy, list(saved.tried)
+        search.converged, search._tried = saved.converged, list(saved.tried)
+        search._begins_with_policy = saved.begins_with_policy
         with refusing(path):
             search._improver.restore(saved.samples, saved.tried)
         return search

@@ -14,21 +14,15 @@ import argparse
 from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
-from lstd_agent import (
-    Iteration,
-    PolicyIteration,
-    Polynomial,
-    RadialBasis,
-    RandomFourier,
-    Standardized,
-)
-from lstd_agent.commands import outputs, running, trial_inputs
+from lstd_agent import PolicyIteration, Polynomial, RadialBasis, RandomFourier, Standardized
+from lstd_agent.commands import running, trial_inputs
 from lstd_agent.environments import find_id
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.results import provenance
@@ -43,6 +37,7 @@ _EXAMPLES = """examples:
   unichain improve my_package:MyEnv-v0 --t-max 300 --features grid:8 --json"""
 
 _HEADER = "iteration    timesteps         gain   start value  changes"
+_LINE = "{number:9d} {n_steps:12,d} {gain:12.6g} {start_value:13.6g} {n_changes:8d}"
 
 
 def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
@@ -55,13 +50,19 @@ def improve(args: argparse.Namespace) -> int:
     """Search, and put the result where the arguments ask for it."""
     if args.resume and (args.save is None or not args.save.is_file()):
         raise InvalidInputError("--resume needs the file of a search: name it with --save")
-    outputs.check_destinations(args.plot, args.save)
+    running.check_destinations(args.plot, args.save)
     args.registered_id = find_id(args.env_id)
     with closing(gym.make(args.registered_id)) as env:
         mdp = trial_inputs.model_or_hint(env, args.restart)
         space = env.observation_space
         features = None if args.features is None else read_features(args, space)
-    t_max = args.t_max if args.t_max is not None else _t_max_of(mdp)
+    t_max = args.t_max
+    if t_max is None:
+        chain = None
+        if mdp is not None:  # of the policy that takes all actions alike
+            allowed = mdp.allowed_actions.astype(np.float64)
+            chain = mdp.induce(allowed / allowed.sum(axis=1, keepdims=True))
+        t_max = trial_inputs.default_t_max(chain)
     best = None if mdp is None or args.no_exact else trial_inputs.best_policy(mdp)
     status = 0
     with closing(trial_inputs.make_copies(args, t_max, mdp, n_rounds=1)) as envs:
@@ -82,24 +83,17 @@ def improve(args: argparse.Namespace) -> int:
                 return status
             running.say(f"interrupted: {len(search.iterations)} iterations finished")
     policy: Any = search.policy_
-    is_table = not callable(policy)
-    exact = None
-    if mdp is not None and best is not None and is_table:
-        exact = exact_figures(mdp, best, policy - int(search.env.single_action_space.start))  # type: ignore[union-attr]
-    report = {
-        "env_id": args.env_id,
-        "t_max": t_max,
-        "n_trials": args.trials,
-        "seed": args.seed,
-        "converged": search.converged,
-        "account": search.summary().splitlines(),
-        "iterations": [asdict(each) for each in search.iterations],
-        "policy": policy.tolist() if is_table else None,
-        "exact": exact,
-        "provenance": provenance(args.argv, seed=args.seed),
-    }
-    optimum = None if mdp is None or best is None else optimum_of(mdp, best)
-    outputs.put_report(args, report, as_text(report), lambda: search.plot(optimum))
+    exact, optimum, table = None, None, None if callable(policy) else policy.tolist()
+    if mdp is not None and best is not None:
+        optimum = optimum_of(mdp, best)
+        if table is not None:
+            start = int(search.env.single_action_space.start)  # type: ignore[union-attr]
+            exact = exact_figures(mdp, best, policy - start)
+    report = {"env_id": args.env_id, "t_max": t_max, "n_trials": args.trials, "seed": args.seed}
+    report |= {"converged": search.converged, "account": search.summary().splitlines()}
+    report |= {"iterations": [asdict(each) for each in search.iterations], "policy": table}
+    report |= {"exact": exact, "provenance": provenance(args.argv, seed=args.seed)}
+    running.put_report(args, report, as_text(report), lambda: search.plot(optimum))
     return status
 
 
@@ -119,25 +113,17 @@ def make_search(args: argparse.Namespace, envs: Any, t_max: int, features: Any) 
 
 def iterate(args: argparse.Namespace, search: PolicyIteration) -> int:
     """Run iterations, and save and show each; return the exit status."""
-    shows, status = not args.json, 0
-    if shows:
-        print(_HEADER)
-        for each in search.iterations:
-            print(_line(each), flush=True)
+    status = 0
+    show: Any = (lambda line: None) if args.json else partial(print, flush=True)
+    show(_HEADER)
+    for each in search.iterations:
+        show(_LINE.format(**asdict(each)))
     while not search.converged and len(search.iterations) < args.iterations:
         done = search.iterate(progress=False if args.quiet else None)
         if args.save:
-            status = 0 if outputs.saved(search.save, args.save, "the search is") else 1
-        if shows:
-            print(_line(done), flush=True)
+            status = 0 if running.saved(search.save, args.save, "the search is") else 1
+        show(_LINE.format(**asdict(done)))
     return status
-
-
-def _line(each: Iteration) -> str:
-    return (
-        f"{each.number:9d} {each.n_steps:12,d} {each.gain:12.6g} {each.start_value:13.6g} "
-        f"{each.n_changes:8d}"
-    )
 
 
 def optimum_of(mdp: TabularMDP, best: OptimalPolicy) -> tuple[float, float]:
@@ -148,15 +134,14 @@ def optimum_of(mdp: TabularMDP, best: OptimalPolicy) -> tuple[float, float]:
 
 def exact_figures(mdp: TabularMDP, best: OptimalPolicy, policy: Any) -> dict[str, Any]:
     """Return exact figures of a policy, given by the action (from 0) of each state."""
-    states = np.arange(mdp.n_states)
-    allowed = mdp.allowed_actions
+    states, allowed = np.arange(mdp.n_states), mdp.allowed_actions
     actions = np.where(allowed[states, policy], policy, np.argmax(allowed, axis=1))
-    gain = start = None
+    found: dict[str, Any] = {"exact_gain": None, "exact_start_value": None}
     with suppress(UnichainError):  # a policy of several recurrent classes has no one gain
         chain = mdp.induce(actions)
-        gain, start = chain.gain, float(mdp.initial_distribution @ chain.bias)
-    found = {"exact_gain": gain, "exact_start_value": start}
-    found |= dict(zip(("optimal_gain", "optimal_start_value"), optimum_of(mdp, best), strict=True))
+        start = float(mdp.initial_distribution @ chain.bias)
+        found = {"exact_gain": chain.gain, "exact_start_value": start}
+    found["optimal_gain"], found["optimal_start_value"] = optimum_of(mdp, best)
     return {**found, "n_optimal_actions": int(best.optimal_actions[states, actions].sum())}
 
 
@@ -180,24 +165,16 @@ def as_text(report: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _t_max_of(mdp: TabularMDP | None) -> int:
-    """Return ten times the mixing time of the policy that takes all actions alike."""
-    if mdp is None:
-        return trial_inputs.default_t_max(None)
-    allowed = mdp.allowed_actions.astype(np.float64)
-    return trial_inputs.default_t_max(mdp.induce(allowed / allowed.sum(axis=1, keepdims=True)))
-
-
 def read_features(args: argparse.Namespace, space: gym.Space[Any]) -> Any:
     """Return the features that ``--features`` names, for vectors of a space."""
     n = trial_inputs.named_number(
         "--features NAME:N", args.features, running.at_least(1, running.MOST_FEATURES)
     )
     name = args.features.partition(":")[0]
-    if name in ("fourier", "polynomial"):
-        return Standardized(
-            RandomFourier(n, seed=args.seed) if name == "fourier" else Polynomial(n)
-        )
+    if name == "polynomial":
+        return Standardized(Polynomial(n))
+    if name == "fourier":
+        return Standardized(RandomFourier(n, seed=args.seed))
     if name != "grid":
         told = f"--features is grid:N, fourier:N or polynomial:N; got {args.features!r}"
         raise InvalidInputError(told)
@@ -213,25 +190,20 @@ def command_line(prog: str | None = None) -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = running.new_parser(prog, __doc__, _EXAMPLES)
     running.add_arguments(parser, "env_id")
-    add = parser.add_argument
-    number, told = running.at_least(2), "an iteration; default: 2000"
-    add("--trials", type=number, default=2000, metavar="N", help=told)
+    add, at_least = parser.add_argument, running.at_least
+    add("--trials", type=at_least(2), default=2000, metavar="N", help="an iteration; default: 2000")
     told = "last timestep of a trial (default: ten times the exact mixing time of the policy "
     told += "that takes all actions alike)"
-    add("--t-max", type=running.at_least(1), metavar="T", help=told)
-    number, told = running.at_least(1), "at most; default: 20"
-    add("--iterations", type=number, default=20, metavar="N", help=told)
+    add("--t-max", type=at_least(1), metavar="T", help=told)
+    add("--iterations", type=at_least(1), default=20, metavar="N", help="at most; default: 20")
     told = "exploratory actions in the first half of a trial: so many (an integer, default: 1), "
     told += "or with this probability at each timestep (a number with a point)"
     add("--explore", type=exploration, default=1, metavar="K|P", help=told)
     told = "by how many standard errors an action must be better (default: 1)"
     add("--n-errors", type=float, default=1.0, metavar="Z", help=told)
-    add(
-        "--features",
-        metavar="grid:N|fourier:N|polynomial:N",
-        help="of observations that cannot be counted: N bumps a dimension of a bounded box, N "
-        "random cosines, or monomials up to degree N of standardized components",
-    )
+    told = "of observations that cannot be counted: N bumps a dimension of a bounded box, N "
+    told += "random cosines, or monomials up to degree N of standardized components"
+    add("--features", metavar="grid:N|fourier:N|polynomial:N", help=told)
     running.add_arguments(parser, *running.TRIALS)
     told = "write the search, after each iteration (PolicyIteration.load)"
     add("--save", type=Path, metavar="FILE.npz", help=told)

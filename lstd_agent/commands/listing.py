@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from lstd_agent.commands.running import add_arguments, new_parser, run
+from lstd_agent.commands.running import add_arguments, new_parser, run, table
 from unichain_gym import make_mdp
 from unichain_gym.suite import MNEMONICS
 
@@ -30,14 +30,10 @@ def show(as_json: bool) -> int:
     found = []
     for mnemonic in MNEMONICS:
         mdp = make_mdp(mnemonic)
-        every_action = mdp.random_policy(0, deterministic=False)
-        transient = int(mdp.induce(every_action).transient_states.size)
+        transient = int(mdp.induce(mdp.random_policy(0, deterministic=False)).transient_states.size)
         sizes = {"states": mdp.n_states, "transient": transient, "actions": mdp.n_actions}
         found.append({"id": f"Unichain-{mnemonic}-v0", **sizes})
-    if as_json:
-        print(json.dumps(found))
-        return 0
-    print(f"{'id':20} {'states':>7} {'transient':>9} {'actions':>7}")
-    for e in found:
-        print(f"{e['id']:20} {e['states']:7} {e['transient']:9} {e['actions']:7}")
+    columns = {name: [each[name] for each in found] for name in found[0]}
+    columns["id"] = [f"{name:18}" for name in columns["id"]]
+    print(json.dumps(found) if as_json else table(columns))
     return 0

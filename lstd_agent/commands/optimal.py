@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import gymnasium as gym
 import numpy as np
 
-from lstd_agent.commands import outputs, running
+from lstd_agent.commands import running
 from lstd_agent.environments import exact_model, find_id
 from lstd_agent.figure_style import COLORS, WIDTH, new_figure, styled
 from lstd_agent.results import provenance
@@ -47,10 +47,9 @@ def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
 
 def optimal(args: argparse.Namespace) -> int:
     """Solve, and put the result where the arguments ask for it."""
-    outputs.check_destinations(args.plot)
-    env = gym.make(find_id(args.env_id), disable_env_checker=True)
-    mdp = exact_model(env, "restart" if args.restart else "absorb")
-    env.close()
+    running.check_destinations(args.plot)
+    with gym.make(find_id(args.env_id), disable_env_checker=True) as env:
+        mdp = exact_model(env, "restart" if args.restart else "absorb")
     if mdp is None:
         raise InvalidModelError(
             f"{env.spec.id if env.spec else env} has no exact model (no TabularMDP as "
@@ -58,21 +57,13 @@ def optimal(args: argparse.Namespace) -> int:
         )
     find = mdp.worst_policy if args.worst else mdp.optimal_policy
     found = find(args.criterion, args.discount)
-    report: dict[str, Any] = {
-        "env_id": args.env_id,
-        "criterion": found.criterion,
-        "discount": found.discount,
-        "n_iterations": found.n_iterations,
-        "precision": found.precision,
-        "undecided": [pair._asdict() for pair in found.undecided],
-        "policy": found.policy,
-        "optimal_actions": [np.flatnonzero(row) for row in found.optimal_actions],
-        "gain": found.gain,
-        "bias": found.bias,
-        "value": found.value,
-        "provenance": provenance(args.argv),
-    }
-    outputs.put_report(args, report, f"{args.env_id}: {found}", lambda: draw(args.env_id, found))
+    names = "criterion", "discount", "n_iterations", "precision", "policy", "gain", "bias", "value"
+    report: dict[str, Any] = {"env_id": args.env_id}
+    report |= {name: getattr(found, name) for name in names}
+    report["undecided"] = [pair._asdict() for pair in found.undecided]
+    report["optimal_actions"] = [np.flatnonzero(row) for row in found.optimal_actions]
+    report["provenance"] = provenance(args.argv)
+    running.put_report(args, report, f"{args.env_id}: {found}", lambda: draw(args.env_id, found))
     return 0
 
 
