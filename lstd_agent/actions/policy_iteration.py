@@ -261,11 +261,8 @@ class PolicyIteration:
     def action_values(self, observations: Any) -> FloatArray:
         """Return action values of the current policy, shape (m, A) or (A,).
 
-        They are relative to one state's value; NaN if not determined.
-
-        Parameters
-        ----------
-        observations : one observation, or a batch of m
+        They are relative to one state's value, and NaN if not determined. ``observations`` are a
+        batch of m, or one.
         """
         self._check_run("action value")
         states, shape = self._improver.encoding.encode_any(observations)
@@ -306,10 +303,7 @@ class PolicyIteration:
     def plot(self, optimum: tuple[float, float] | None = None) -> Figure:
         """Return a figure of gain, start value and changes over samples.
 
-        Parameters
-        ----------
-        optimum : (float, float), optional
-            The largest gain and, with that, the largest mean bias of the start.
+        ``optimum`` is the largest gain and, with that, the largest mean bias of the start.
         """
         figure = new_figure(WIDTH, 7.5)
         axes: Any = figure.subplots(3, 1, sharex=True)
@@ -327,13 +321,9 @@ class PolicyIteration:
         return figure
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the search with its samples and record to a file, to go on later.
+        """Write the search with its samples and record to the file ``path``, to go on later.
 
         The environment and functions are not written.
-
-        Parameters
-        ----------
-        path : path
         """
         options, improver = {name: getattr(self, name) for name in _OPTIONS}, self._improver
         record = tuple(self.iterations), self.converged, self._begins_with_policy

@@ -51,15 +51,9 @@ class Kernel:
         return self._of_squared_distance(_exact_squared_distances(x, y))
 
     def paired(self, x: Rows, y: Rows) -> FloatArray:
-        """Return k between corresponding rows, shape (...).
-
-        Parameters
-        ----------
-        x, y : ndarray, shape (..., d), or csr_array
-        """
+        """Return k between rows of ``x`` and the same rows of ``y`` (..., d), shape (...)."""
         difference = x - y
-        square = difference.power(2) if is_sparse(difference) else np.square(difference)
-        return self._of_squared_distance(square.sum(axis=-1))
+        return self._of_squared_distance((difference * difference).sum(axis=-1))
 
     def _of_squared_distance(self, squared: FloatArray) -> FloatArray:
         """Return k, overwriting the squared distances to save memory."""
@@ -69,12 +63,7 @@ class Kernel:
         return np.exp(squared, out=squared)
 
     def fit_width(self, features: Rows) -> Kernel:
-        """Return this kernel with a number for its width, measured on features.
-
-        Parameters
-        ----------
-        features : ndarray, shape (m, d)
-        """
+        """Return this kernel with a number for its width, measured on ``features`` (m, d)."""
         if self.width != "median":
             return self
         squared = _exact_squared_distances(features, features)

@@ -1,15 +1,21 @@
-"""Feature rows, dense or sparse (CSR), and the numbers that features are computed from."""
+"""Feature rows, dense or sparse (CSR), their sizes, and the numbers they are computed from.
+
+A pseudoinverse treats small numbers beside large ones as zero. So a feature that hardly varies
+beside its size acts as a constant, and no residual shows it. Features that are constant, zero or of
+other sizes than the rest do no harm; they are reported only.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from lstd_agent.arrays import FloatArray
+from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
 
 Rows: TypeAlias = Any
@@ -17,6 +23,9 @@ Rows: TypeAlias = Any
 
 RowsOf = Callable[[NDArray[Any]], Rows]
 """Features (n, d), dense or CSR, of encoded observations (n, k)."""
+
+# A smaller variation beside the size is rounding; number of features that a warning names.
+_CONSTANT, _N_NAMED = 1e-13, 8
 
 
 def as_rows(features: Any, n: int) -> Rows:
@@ -105,3 +114,53 @@ def as_vectors(observations: NDArray[np.generic], k: int | None = None) -> Float
     if k is not None and x.shape[1] != k:
         raise InvalidInputError(f"these features are of {k} dimensions; got {x.shape[1]}")
     return x
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureSizes:
+    """Sizes of features over states that were seen.
+
+    ``size`` (d,) is the largest absolute value and ``spread`` (d,) the largest minus the smallest.
+    ``lost`` lists the features that vary too little beside their size for the fit to see it.
+    """
+
+    size: FloatArray
+    spread: FloatArray
+    lost: IntArray
+
+    @classmethod
+    def of(cls, features: Rows, least: float) -> FeatureSizes:
+        """Return the sizes of features (M, d), M >= 1; the fit misses variations below ``least``.
+
+        ``least`` is a share of the feature's size.
+        """
+        highest, lowest = features.max(axis=0), features.min(axis=0)
+        if is_sparse(features):
+            highest, lowest = highest.toarray().ravel(), lowest.toarray().ravel()
+        size, spread = np.maximum(highest, -lowest), highest - lowest
+        varies = spread > _CONSTANT * size
+        return cls(size, spread, np.flatnonzero(varies & (spread < least * size)))
+
+    @property
+    def warning(self) -> str:
+        """The problem with its remedy; empty if there is none."""
+        if not self.lost.size:
+            return ""
+        names, more = ", ".join(map(str, self.lost[:_N_NAMED])), self.lost.size - _N_NAMED
+        least = float((self.spread[self.lost] / self.size[self.lost]).min())
+        return (
+            f"features {names}{f' and {more} more' if more > 0 else ''} vary too little beside "
+            f"their size (by {least:.1e} of it) to distinguish states: subtract their means, "
+            "or use standardize=True"
+        )
+
+    def __str__(self) -> str:
+        some = self.size[self.size > 0.0]
+        sizes = f", sizes {some.min():.3g} to {some.max():.3g}" if some.size else ""
+        is_zero = self.size == 0.0
+        kinds = {
+            "constant": int(((self.spread <= _CONSTANT * self.size) & ~is_zero).sum()),
+            "always 0": int(is_zero.sum()),
+            f"that hardly {'varies' if self.lost.size == 1 else 'vary'}": self.lost.size,
+        }
+        return f"{self.size.size}{sizes}" + "".join(f", {n} {k}" for k, n in kinds.items() if n)

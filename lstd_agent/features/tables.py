@@ -65,12 +65,7 @@ class OneHot:
     """
 
     def table(self, n_states: int) -> Rows:
-        """Return the identity matrix, sparse (CSR).
-
-        Parameters
-        ----------
-        n_states : int
-        """
+        """Return the identity matrix of ``n_states`` rows, sparse (CSR), shape (S, S)."""
         return sparse.eye_array(n_states, format="csr")
 
 
@@ -100,12 +95,7 @@ class GaussianFeatures:
         check_integer("seed", self.seed, 0)
 
     def table(self, n_states: int) -> FloatArray:
-        """Return drawn features, shape (n_states, d).
-
-        Parameters
-        ----------
-        n_states : int
-        """
+        """Return drawn features of ``n_states``, shape (n_states, d)."""
         rng = np.random.default_rng(self.seed)
         return np.arange(n_states)[:, None] + rng.standard_normal((n_states, self.d))
 
@@ -171,7 +161,6 @@ class Standardized:
         Parameters
         ----------
         samples : array_like, shape (m, k)
-            At least one.
 
         Raises
         ------
@@ -197,54 +186,48 @@ class Standardized:
 
 
 def feature_table(features: Features, observations: NDArray[np.generic]) -> Rows:
-    """Return features (S, d) of all observations (S,) or (S, k); a table is copied.
-
-    Raises `InvalidInputError` if they have another shape or a number is not finite.
-    """
+    """Return checked features (S, d) of all observations (S,) or (S, k); a table is copied."""
     table: Any = features
     if isinstance(features, str | type):
         raise InvalidInputError(
             "features are an array, a function, a transformer or a builder such as OneHot(); got "
             f"{features!r}"
         )
+    n = len(observations)
     if isinstance(features, TableBuilder):
-        table = features.table(len(observations))
+        table = features.table(n)
     elif isinstance(features, Transformer):
-        table = features.transform(observations.reshape(len(observations), -1))
+        table = features.transform(observations.reshape(n, -1))
     elif callable(features):
         table = features(observations)
-    return as_rows(table, len(observations))
+    return as_rows(table, n)
 
 
 def vector_features(features: Features) -> Callable[[FloatArray], Rows]:
-    """Return features of vector observations as a checked function, (n, k) to (n, d).
-
-    Raises `InvalidInputError` if they are a table; the function, if its result does not fit.
-    """
-    if isinstance(features, Transformer):
-        return _Checked(features.transform)
-    if callable(features) and not isinstance(features, TableBuilder | type):
-        return _Checked(features)
+    """Return features of vector observations as a checked function, (n, k) to (n, d)."""
+    function = getattr(features, "transform", features)
+    if callable(function) and not isinstance(features, TableBuilder | type):
+        return _Checked(function)
     raise InvalidInputError(
         f"{type(features).__name__} features need Discrete observations; for vectors give a "
         "function, a transformer, RadialBasis, Polynomial or TileCoding"
     )
 
 
+@dataclass
 class _Checked:
     """A function of observations (n, k), checked to return features (n, d) with the same d."""
 
-    def __init__(self, compute: Callable[[FloatArray], Any]) -> None:
-        self._compute = compute
-        self._d: int | None = None
+    compute: Callable[[FloatArray], Any]
+    d: int = 0
 
     def __call__(self, observations: FloatArray) -> Rows:
-        rows = as_rows(self._compute(observations), len(observations))
-        self._d = self._d or rows.shape[1]
-        if rows.shape[1] != self._d:
+        rows = as_rows(self.compute(observations), len(observations))
+        self.d = self.d or rows.shape[1]
+        if rows.shape[1] != self.d:
             raise InvalidInputError(
                 "the number of features must not change: a function returned "
-                f"{self._d} features before, and {rows.shape[1]} of {len(rows)} observations"
+                f"{self.d} features before, and {rows.shape[1]} of {len(rows)} observations"
             )
         return rows
 
@@ -254,8 +237,7 @@ def same_features(a: Any, b: Any) -> bool:
     if a is b:
         return True
     if dataclasses.is_dataclass(a) and type(a) is type(b):
-        names = [field.name for field in dataclasses.fields(a)]
-        return all(same_features(getattr(a, name), getattr(b, name)) for name in names)
+        return all(same_features(value, vars(b)[name]) for name, value in vars(a).items())
     if is_sparse(a) or is_sparse(b):
         both = is_sparse(a) and is_sparse(b) and a.shape == b.shape
         return both and (a != b).nnz == 0
