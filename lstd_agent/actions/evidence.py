@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial, reduce
 from operator import add
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from gymnasium import spaces
@@ -34,16 +34,13 @@ from lstd_agent.trials.kept import KeptTrials
 from lstd_agent.trials.policies import make_actor
 from lstd_agent.trials.spaces import plain_array
 
-SuccessorValues: TypeAlias = Callable[[States], tuple[FloatArray, BoolArray]]
-"""Values (n,) of encoded observations, and which are determined."""
-
 
 @dataclass(frozen=True, eq=False)
 class ActionEvidence:
     """Action values, their standard errors, and their numbers of samples.
 
-    They come from a `TrialStore`, a source of its rows, the number of batches, and the latest fit,
-    if any. The policy is the trials' own, unless another one is given.
+    They come from a `TrialStore`, a source of its rows, and the latest fit, if any. The policy is
+    the trials' own, unless another one is given.
     """
 
     trials: Any
@@ -62,12 +59,11 @@ class ActionEvidence:
         states, shape = self.trials.encoding.encode_any(observations)
         if t is None and not self._needs_fit:
             q: Any = self._values(states, self._gain)
-            return np.reshape(q, (*shape, q.shape[1]))
-        k, q = np.array([-1]) if t is None else self._neighborhood_after(t, shape), np.nan
-        for each in np.unique(k).tolist():
-            value = partial(self._successor_value, each)
-            found = self._ahead(states, value, self._fitted.system.gain)
-            q = np.where((k == each)[:, None], found, q)
+        else:
+            k, q = np.array([-1]) if t is None else self._neighborhood_after(t, shape), np.nan
+            for each in np.unique(k).tolist():
+                found = self._ahead(states, partial(self._successor_value, each))
+                q = np.where((k == each)[:, None], found, q)
         return np.reshape(q, (*shape, q.shape[1]))
 
     def standard_errors(self, observations: Any) -> FloatArray:
@@ -117,7 +113,7 @@ class ActionEvidence:
         return self._fitted.system.gain
 
     def _neighborhood_after(self, t: ArrayLike, shape: tuple[int, ...]) -> IntArray:
-        """Return the neighbourhoods by which `predict` values the states after timesteps t."""
+        """Return the neighborhoods by which `predict` values the states after timesteps t."""
         time = plain_array(t, "t")
         if time.shape not in ((), shape):
             raise InvalidInputError(
@@ -132,7 +128,7 @@ class ActionEvidence:
         return system.neighborhood_at(time.ravel() + 1)
 
     def _successor_value(self, k: int, states: States) -> tuple[FloatArray, BoolArray]:
-        """Return values by neighbourhood k, or the most sampled (-1), and which are determined."""
+        """Return values by neighborhood k, or the most sampled (-1), and which are determined."""
         fit, n = self._fitted, len(states)
         neighborhood = fit.most_sampled(states) if k < 0 else np.full(n, k)
         values = fit.system.values(fit.encoding.rows(states), neighborhood)
@@ -141,11 +137,10 @@ class ActionEvidence:
 
     def _chosen(self, observed: Any, actions: tuple[int, int]) -> IntArray:
         """Return the actions from 0 of another policy, a function of batches, for observations."""
-        n, first = actions
-        space = spaces.Discrete(n, start=first)
+        space = spaces.Discrete(actions[0], start=actions[1])
         actor = make_actor(self.policy, self.trials.encoding.space, space, True)
         taken = np.asarray(actor(observed, np.random.default_rng(0)))
-        return (taken - first).astype(np.int64)
+        return (taken - actions[1]).astype(np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,15 +159,13 @@ class CountedEvidence(ActionEvidence):
         trials, encoding = self.trials, self.trials.encoding
         taken, policy, S = trials.batches.taken, trials.policy, encoding.n_states
         if known := [each for each in taken if each is not None]:
-            none = ActionCounts.none(S, known[0].n_actions)
-            return [none if each is None else each for each in taken]
+            return [each or ActionCounts.none(S, known[0].n_actions) for each in taken]
         if callable(policy) or np.ndim(policy) != 1 or trials.actions is None:
             raise NotFittedError(NO_ACTIONS)
         n_actions, first = trials.actions
         actions = np.append(np.asarray(policy) - first, [0] * (S - encoding.n)).astype(np.int64)
-        terminal = encoding.terminal if encoding.ends else None
-        of, sums = ActionCounts.of_policy, trials.batches.sums
-        return [of(counts, n_actions, actions, terminal) for counts in sums]
+        how = n_actions, actions, encoding.terminal if encoding.ends else None
+        return [ActionCounts.of_policy(counts, *how) for counts in trials.batches.sums]
 
     @cached_property
     def _counts(self) -> ActionCounts:
@@ -221,8 +214,8 @@ class CountedEvidence(ActionEvidence):
         return self._chain(self._counts).main_state()
 
     def _chain(self, counts: ActionCounts) -> PolicyChain:
-        assert self._probabilities is not None
-        return PolicyChain(counts, self._probabilities)
+        policy: Any = self._probabilities
+        return PolicyChain(counts, policy)
 
     def _found(self, counts: ActionCounts, gain: float | None) -> ActionValues:
         ends = self.trials.encoding.ends
@@ -236,9 +229,9 @@ class CountedEvidence(ActionEvidence):
     def _values(self, states: IntArray, gain: float | None) -> FloatArray:
         return self._solved(self._counts, states, gain)
 
-    def _ahead(self, states: IntArray, value: SuccessorValues, gain: float) -> FloatArray:
+    def _ahead(self, states: IntArray, value: Any) -> FloatArray:
         """Return r - g τ + E v(s'), shape (n, A), with given values of successors."""
-        counts, encoding = self._counts, self.trials.encoding
+        counts, encoding, gain = self._counts, self.trials.encoding, self._fitted.system.gain
         v, told = value(np.arange(encoding.n))
         over = 0, encoding.n_states - encoding.n  # the terminal state has the value 0
         v, known = np.pad(np.where(told, v, 0.0), over), np.pad(1.0 * told, over, constant_values=1)
@@ -311,10 +304,11 @@ class VectorEvidence(ActionEvidence):
         q = self._solved(whole, states, gain)
         return PairEquations(whole.factor).where_seen(self._pairs(states), q)
 
-    def _ahead(self, states: States, value: SuccessorValues, gain: float) -> FloatArray:
+    def _ahead(self, states: States, value: Any) -> FloatArray:
         """Return r - g τ + E v(s'), shape (n, A), with given values of successors."""
         equations, asked = self._valued(lambda following: value(following)[0]), self._pairs(states)
-        return equations.where_seen(asked, asked @ equations.weights(gain)[:, 0])
+        weights = equations.weights(self._fitted.system.gain)[:, 0]
+        return equations.where_seen(asked, asked @ weights)
 
     def _least_errors(self, states: States) -> Any:
         return 0.0
@@ -324,9 +318,8 @@ class VectorEvidence(ActionEvidence):
 
     def _valued(self, value: Callable[[States], Any]) -> PairEquations:
         """Return the equations of all transitions, with given values of successors."""
-        return PairEquations(
-            factor_of_pairs(pair_rows(self.source.trials, self._pairs, value=value))
-        )
+        rows = pair_rows(self.source.trials, self._pairs, value=value)
+        return PairEquations(factor_of_pairs(rows))
 
     def _following(self, trials: KeptTrials) -> IntArray | None:
         """Return another policy's actions, from 0, in all states that follow, (m, t_max + 1)."""

@@ -78,10 +78,7 @@ def better_actions(
 
 @dataclass(frozen=True, eq=False)
 class ImprovedPolicy:
-    """Takes the actions of a rule for encoded observations, or the first action if it has none.
-
-    The rule numbers actions from 0; `UNKNOWN` stands for none.
-    """
+    """Takes the actions (from 0) of a rule for encoded observations, or the first for unknown."""
 
     encoding: Any
     first_action: int
@@ -166,28 +163,22 @@ class Improver:
         states, taken, q, errors, tried, rounding = self._known()
         difference = q - q[np.arange(len(q)), taken][:, None]
         difference[np.abs(difference) <= rounding] = 0.0
-        errors = np.where(np.isnan(difference), np.inf, errors)
-        errors[errors <= rounding] = 0.0
-        is_exact, others = errors == 0.0, np.arange(q.shape[1]) != taken[:, None]
-        worse_by = -difference / np.where(is_exact, 1.0, errors)
-        worse_by[is_exact] = np.where(difference <= 0.0, np.inf, -np.inf)[is_exact]
-        worse_by[np.isnan(worse_by)] = 0.0
-        first, decode = self.first_action, self.encoding.decode
-        undecided = [
-            Undecided(
-                decode(states[i]), first + a, first + int(taken[i]),
-                float(difference[i, a]), float(errors[i, a]),
-            )
-            for i, a in np.argwhere(others & ((worse_by < _TOLD) | ~tried)).tolist()
-        ]  # fmt: skip
+        errors = np.where(np.isnan(difference), np.inf, errors * (errors > rounding))
+        exact, others = errors == 0.0, np.arange(q.shape[1]) != taken[:, None]
+        worse_by = np.nan_to_num(-difference / np.where(exact, 1.0, errors))
+        worse_by[exact] = np.where(difference <= 0.0, np.inf, -np.inf)[exact]
+        undecided = []
+        for i, a in np.argwhere(others & ((worse_by < _TOLD) | ~tried)).tolist():
+            names = self.first_action + a, self.first_action + int(taken[i])
+            worth = float(difference[i, a]), float(errors[i, a])
+            undecided.append(Undecided(self.encoding.decode(states[i]), *names, *worth))
         told_by = np.where(others & tried, worse_by, np.inf).min(axis=1, initial=np.inf)
         told = told_by[told_by >= _TOLD]
         lines = [f"best actions decided in {len(told)} of {len(taken)} states that were met"]
         if len(finite := told[np.isfinite(told)]):
             half = f"(half of them by {np.median(finite):.1f})"
             lines[0] += f", by {finite.min():.1f} standard errors or more {half}"
-        pairs = [each for each in undecided if np.isfinite(each.standard_error)]
-        if pairs:
+        if pairs := [each for each in undecided if np.isfinite(each.standard_error)]:
             lines.append(f"undecided pairs, by {_TOLD:g} standard errors: {len(pairs)}")
             pairs.sort(key=lambda each: -each.difference / each.standard_error)
             lines += [f"  {each}" for each in pairs[:_SHOWN]]
@@ -214,13 +205,13 @@ class CountedImprover(Improver):
 
     def reduced(self, trials: KeptTrials) -> tuple[ActionCounts, FloatArray]:
         """Return the counts and starts of trials."""
-        states = trials.observations.astype(np.int64)
+        states, S = trials.observations.astype(np.int64), len(self.actions)
         living = states[:, :-1] != (self.encoding.terminal if self.encoding.ends else UNKNOWN)
         moves = states[:, :-1], trials.part("actions").astype(np.int64), states[:, 1:]
-        parts: Any = *moves, trials.rewards, trials.durations
-        columns: Any = [None if part is None else part[living] for part in parts]
-        counts = ActionCounts.of(len(self.actions), self.n_actions, *columns)
-        return counts, np.bincount(states[:, 0], minlength=len(self.actions)).astype(np.float64)
+        parts: Any = [*moves, trials.rewards, trials.durations]
+        parts = [None if part is None else part[living] for part in parts]
+        starts = np.bincount(states[:, 0], minlength=S).astype(np.float64)
+        return ActionCounts.of(S, self.n_actions, *parts), starts
 
     def add(self, rounds: Sequence[Any], figures: dict[str, float]) -> None:
         """Add trials of any policy, as `reduced` returns them."""
@@ -320,7 +311,8 @@ class VectorImprover(Improver):
         self._pairs = PairFeatureRows(encoding, self.n_actions, features)
         self._gain = 0.0, 0.0  # with its standard error
         # Actions in all next states of each portion of trials, and by how many fits.
-        self._following: list[tuple[IntArray, int]] = []
+        self._following: list[IntArray] = []
+        self._n_followed = 0
 
     def add(self, rounds: Sequence[KeptTrials], figures: dict[str, float]) -> None:
         """Add trials of the policy, and their mean rewards."""
@@ -341,29 +333,23 @@ class VectorImprover(Improver):
 
     def evaluate(self) -> PairFit:
         """Return the action values of the policy by all trials."""
-        self._update_following()
-        followed = [
-            (kept, self._pairs, actions)
-            for kept, (actions, _) in zip(self._portions, self._following, strict=True)
-        ]
-
-        def rows() -> Iterator[Rows]:
-            return chain.from_iterable(pair_rows(*each) for each in followed)
-
-        return PairEquations(factor_of_pairs(rows())).fit(rows(), *self._gain)
-
-    def _update_following(self) -> None:
-        """Update the policy's actions in all next states to the latest fit."""
-        rule, portions = self._rule(None), self._portions
-        for portion in portions[len(self._following) :]:
-            self._following.append((np.full(portion.rewards.shape, UNKNOWN), 0))
-        for i, (portion, (actions, n)) in enumerate(zip(portions, self._following, strict=True)):
+        rule, portions, n_old = self._rule(None), self._portions, len(self._following)
+        self._following += [np.full(each.rewards.shape, UNKNOWN) for each in portions[n_old:]]
+        followed = list(zip(portions, self._following, strict=True))
+        for i, (portion, actions) in enumerate(followed):
             for block, part in parts_of(portion, self._pairs):
                 seen = part.observations[:, 1:]
                 features = self._pairs(seen.reshape(-1, seen.shape[2]))
-                better = rule.of(features, actions[block].ravel(), n)
+                first = self._n_followed if i < n_old else 0
+                better = rule.of(features, actions[block].ravel(), first)
                 actions[block] = better.reshape(part.rewards.shape)
-            self._following[i] = actions, len(self.fits)
+        self._n_followed = len(self.fits)
+
+        def rows() -> Iterator[Rows]:
+            for portion, actions in followed:
+                yield from pair_rows(portion, self._pairs, actions)
+
+        return PairEquations(factor_of_pairs(rows())).fit(rows(), *self._gain)
 
     def evaluate_start(self) -> tuple[float, float]:
         """Return the policy's gain, and its mean bias of the start."""

@@ -11,7 +11,6 @@ limits.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
@@ -40,12 +39,6 @@ _EXAMPLES = """examples:
   unichain evaluate c10 --policy random:3 --features gaussian:4
   unichain evaluate FrozenLake-v1 --restart --policy optimal
   unichain evaluate my_package:MyEnv-v0 --t-max 300 --policy policy.npy --json"""
-
-
-def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
-    """Parse the command line, evaluate, and show the result; return the exit status."""
-    args = running.read_arguments(command_line(prog), argv, prog or "evaluate_policy.py")
-    return running.run(lambda: evaluate(args))
 
 
 def evaluate(args: argparse.Namespace) -> int:
@@ -199,9 +192,8 @@ def draw_report(report: dict[str, Any], agent: SeminormLSTDAgent) -> Figure:
     return figure
 
 
-def command_line(prog: str | None = None) -> argparse.ArgumentParser:
-    """Return the parser of the command line."""
-    parser = running.new_parser(prog, __doc__, _EXAMPLES)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command line."""
     running.add_arguments(parser, "env_id")
     add, at_least = parser.add_argument, running.at_least
     told = "all actions alike (default); a random deterministic policy; a bias-optimal policy of "
@@ -226,7 +218,6 @@ def command_line(prog: str | None = None) -> argparse.ArgumentParser:
     told += "agent with its samples (SeminormLSTDAgent.load)"
     add("--save", type=Path, metavar="FILE.npz", help=told)
     running.add_arguments(parser, *running.SHOWN)
-    return parser
 
 
 def anchor_number(text: str) -> int | Literal["auto"] | None:
@@ -234,3 +225,6 @@ def anchor_number(text: str) -> int | Literal["auto"] | None:
     if text == "auto":
         return "auto"
     return None if text == "stepwise" else running.at_least(1)(text)
+
+
+main = running.command(evaluate, __doc__, _EXAMPLES, add_arguments, "evaluate_policy.py")

@@ -11,7 +11,6 @@ FrozenLake and its like, on which trials are run, too) also gets exact figures a
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict
 from functools import partial
@@ -38,12 +37,6 @@ _EXAMPLES = """examples:
 
 _HEADER = "iteration    timesteps         gain   start value  changes"
 _LINE = "{number:9d} {n_steps:12,d} {gain:12.6g} {start_value:13.6g} {n_changes:8d}"
-
-
-def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
-    """Parse the command line, search, and show the result; return the exit status."""
-    args = running.read_arguments(command_line(prog), argv, prog or "improve_policy.py")
-    return running.run(lambda: improve(args))
 
 
 def improve(args: argparse.Namespace) -> int:
@@ -186,9 +179,8 @@ def read_features(args: argparse.Namespace, space: gym.Space[Any]) -> Any:
     return RadialBasis.grid(space.low.ravel(), space.high.ravel(), n)
 
 
-def command_line(prog: str | None = None) -> argparse.ArgumentParser:
-    """Return the parser of the command line."""
-    parser = running.new_parser(prog, __doc__, _EXAMPLES)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command line."""
     running.add_arguments(parser, "env_id")
     add, at_least = parser.add_argument, running.at_least
     add("--trials", type=at_least(2), default=2000, metavar="N", help="an iteration; default: 2000")
@@ -209,7 +201,6 @@ def command_line(prog: str | None = None) -> argparse.ArgumentParser:
     add("--save", type=Path, metavar="FILE.npz", help=told)
     add("--resume", action="store_true", help="go on with the search in the file of --save")
     running.add_arguments(parser, *running.SHOWN)
-    return parser
 
 
 def exploration(text: str) -> int | float:
@@ -218,3 +209,6 @@ def exploration(text: str) -> int | float:
         return int(text) if text.lstrip("+-").isdigit() else float(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"needs a number; got {text!r}") from None
+
+
+main = running.command(improve, __doc__, _EXAMPLES, add_arguments, "improve_policy.py")

@@ -8,7 +8,6 @@ task a continuing one.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, get_args
 
 import gymnasium as gym
@@ -29,20 +28,6 @@ _EXAMPLES = """examples:
   unichain optimal FrozenLake-v1 --criterion discounted --discount 0.99
   unichain optimal CliffWalking-v1 --restart --json
   unichain optimal my_package:MyEnv-v0 --worst --plot worst.png"""
-
-
-def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
-    """Parse the command line, solve, and show the result; return the exit status."""
-    purpose = "Find an optimal policy of an environment with an exact model."
-    parser = running.new_parser(prog, purpose, _EXAMPLES)
-    running.add_arguments(parser, "env_id")
-    add = parser.add_argument
-    add("--criterion", choices=get_args(Criterion), default="gain", help="default: gain")
-    add("--discount", type=float, metavar="GAMMA", help="for --criterion discounted, below 1")
-    add("--worst", action="store_true", help="the worst policy instead")
-    running.add_arguments(parser, "--restart", "--plot", "--json")
-    args = running.read_arguments(parser, argv, prog or "optimal_policy.py")
-    return running.run(lambda: optimal(args))
 
 
 def optimal(args: argparse.Namespace) -> int:
@@ -84,3 +69,17 @@ def draw(env_id: str, found: OptimalPolicy) -> Figure:
     values.set(xlabel="state", ylabel="value (in units of reward)")
     values.legend()
     return figure
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command line."""
+    running.add_arguments(parser, "env_id")
+    add = parser.add_argument
+    add("--criterion", choices=get_args(Criterion), default="gain", help="default: gain")
+    add("--discount", type=float, metavar="GAMMA", help="for --criterion discounted, below 1")
+    add("--worst", action="store_true", help="the worst policy instead")
+    running.add_arguments(parser, "--restart", "--plot", "--json")
+
+
+_PURPOSE = "Find an optimal policy of an environment with an exact model."
+main = running.command(optimal, _PURPOSE, _EXAMPLES, add_arguments, "optimal_policy.py")

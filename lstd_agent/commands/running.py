@@ -1,8 +1,7 @@
 """What all commands share: arguments, exit statuses, one-line errors, signals, files of results.
 
 Status 0 is success, 1 a failure of the machine (disk, memory, workers), 2 an impossible request,
-130 Ctrl-C, 143 SIGTERM, 141 a closed stdout. Files are checked before the work, and written all or
-none.
+130 Ctrl-C, 143 SIGTERM, 141 a closed stdout. Files are written all or none.
 """
 
 from __future__ import annotations
@@ -52,11 +51,10 @@ def run(work: Callable[[], int]) -> int:
     except KeyboardInterrupt as interrupt:
         say("interrupted")
         return interrupted_status(interrupt)
-    except BrokenPipeError:
-        _forget_stdout()
-        return 141
     except (OSError, MemoryError, WorkerError) as error:
         _forget_stdout()
+        if isinstance(error, BrokenPipeError):
+            return 141
         say(f"error: {str(error) or 'out of memory'}")
         return 1
     except (EvaluationError, UnichainError, gym.error.Error, ImportError) as error:
@@ -126,6 +124,27 @@ def read_arguments(
     args = parser.parse_args(argv)
     args.argv = [called, *(sys.argv[1:] if argv is None else argv)]
     return args
+
+
+def command(
+    work: Callable[[argparse.Namespace], int],
+    purpose: str | None,
+    examples: str,
+    add: Callable[[argparse.ArgumentParser], None],
+    called: str,
+) -> Callable[..., int]:
+    """Return the function ``main(argv, prog)`` that reads arguments, works, and returns a status.
+
+    In the provenance of results, its name is ``called`` if there is no ``prog``.
+    """
+
+    def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
+        parser = new_parser(prog, purpose, examples)
+        add(parser)
+        args = read_arguments(parser, argv, prog or called)
+        return run(lambda: work(args))
+
+    return main
 
 
 def at_least(smallest: int, largest: int | None = None) -> Callable[[str], int]:
@@ -203,15 +222,13 @@ def as_json(report: dict[str, Any]) -> str:
     """Return the report as one JSON document; numbers that are not finite are null."""
 
     def plain(value: Any) -> Any:
+        if isinstance(value, np.ndarray | np.generic):
+            value = value.tolist()
         if isinstance(value, dict):
             return {name: plain(part) for name, part in value.items()}
-        if isinstance(value, np.ndarray | np.generic):
-            return plain(value.tolist())
         if isinstance(value, list | tuple):
             return [plain(part) for part in value]
-        if isinstance(value, float) and not math.isfinite(value):
-            return None
-        return value
+        return None if isinstance(value, float) and not math.isfinite(value) else value
 
     return json.dumps(plain(report), allow_nan=False)
 
@@ -270,13 +287,13 @@ def put_results(
 ) -> None:
     """Print a report, and write texts, figures and rows to ``args.out`` with their provenance."""
     facts = provenance(args.argv, seeds=f"0 to {args.seeds - 1}", code=rows[0]["code"])
-    files = {}
+    files, told = {}, one_line(facts)
     for name, content in contents.items():
         if isinstance(content, str):
-            before, after = ("% ", "") if name.endswith(".tex") else ("<!-- ", " -->")
-            files[name] = f"{before}{one_line(facts)}{after}\n\n{content}".encode()
+            head = f"% {told}" if name.endswith(".tex") else f"<!-- {told} -->"
+            files[name] = f"{head}\n\n{content}".encode()
         else:
-            files[name] = picture(content, Path(name).suffix, one_line(facts))
+            files[name] = picture(content, Path(name).suffix, told)
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, fieldnames=list(rows[0]))
     writer.writeheader()

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,25 +28,6 @@ from lstd_agent.scoring import BUILT_IN, MEASURES, Method, ScoringError, score
 _EXAMPLE = """examples:
   unichain score my_package:my_method --envs h6 c10 --seeds 5
   unichain score my_package:my_method --envs r20b FrozenLake-v1 my_package:MyEnv-v0 --json"""
-
-
-def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
-    """Score the methods that the arguments name; return the exit status."""
-    parser = running.new_parser(prog, __doc__, _EXAMPLE)
-    add = parser.add_argument
-    add("methods", nargs="*", metavar="MODULE:FUNCTION", help="none: ours only")
-    told = "mnemonics, or ids of environments with an exact model; episodes of FrozenLake and "
-    told += "its like start again (the paper's ten)"
-    add("--envs", nargs="+", default=list(ENVIRONMENTS), metavar="ENV", help=told)
-    told = f"features per state, among {', '.join(map(str, RHOS))} (0.19)"
-    add("--rhos", **running.subset("RHO", RHOS) | {"default": [0.19], "help": told})
-    number = running.at_least(1, running.MOST_TRIALS)
-    add("--trials", type=number, default=10_000, help="budget of each problem (10,000)")
-    ours = running.subset("NAME", list(BUILT_IN), "score these of ours as well, ")
-    add("--against", **ours | {"nargs": "*"})
-    running.add_arguments(parser, "--json", *running.RUN, out=Path("results/score"), seeds=5)
-    args = running.read_arguments(parser, argv, prog or "score")
-    return running.run(lambda: conduct(args))
 
 
 def conduct(args: argparse.Namespace) -> int:
@@ -88,3 +68,22 @@ def _named(text: str) -> tuple[str, Method]:
             f"{text!r} is no method: write module:function, such as my_package:my_method"
         )
     return name, method
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command line."""
+    add = parser.add_argument
+    add("methods", nargs="*", metavar="MODULE:FUNCTION", help="none: ours only")
+    told = "mnemonics, or ids of environments with an exact model; episodes of FrozenLake and "
+    told += "its like start again (the paper's ten)"
+    add("--envs", nargs="+", default=list(ENVIRONMENTS), metavar="ENV", help=told)
+    told = f"features per state, among {', '.join(map(str, RHOS))} (0.19)"
+    add("--rhos", **running.subset("RHO", RHOS) | {"default": [0.19], "help": told})
+    number = running.at_least(1, running.MOST_TRIALS)
+    add("--trials", type=number, default=10_000, help="budget of each problem (10,000)")
+    ours = running.subset("NAME", list(BUILT_IN), "score these of ours as well, ")
+    add("--against", **ours | {"nargs": "*"})
+    running.add_arguments(parser, "--json", *running.RUN, out=Path("results/score"), seeds=5)
+
+
+main = running.command(conduct, __doc__, _EXAMPLE, add_arguments, "score")
