@@ -30,10 +30,9 @@ _MOST_BARS, _MOST_NAMED, _N_BINS, _N_TRIALS = 200, 10, 40, 2000
 def draw(fit: Fit) -> Figure:
     """Return a figure of a fit; see `SeminormLSTDAgent.plot`."""
     figure = new_figure(WIDTH, 11.0)
-    values, occupancies, distances = figure.subplots(3, 1)
-    _draw_values(values, fit)
-    _draw_occupancies(occupancies, fit)
-    _draw_distances(distances, fit)
+    draws = _draw_values, _draw_occupancies, _draw_distances
+    for axes, draw_part in zip(figure.subplots(3, 1), draws, strict=True):
+        draw_part(axes, fit)
     return figure
 
 
@@ -65,10 +64,8 @@ def _draw_values(axes: Axes, fit: Fit) -> None:
         value = fit.candidate_values(k)
         seen = np.flatnonzero(neighborhood.occupancy > 0.0)
         color, marker = COLORS[k % len(COLORS)], MARKERS[k % len(MARKERS)]
-        name = (
-            f"t = {neighborhood.anchor} to {neighborhood.stop - 1}: "
-            f"{neighborhood.n_samples:,} samples, rank {neighborhood.rank}"
-        )
+        name = f"t = {neighborhood.anchor} to {neighborhood.stop - 1}: "
+        name += f"{neighborhood.n_samples:,} samples, rank {neighborhood.rank}"
         axes.plot(place[seen], value[seen], marker, color=color, label=name, markersize=4)
         shown.append(value[seen])
         some = seen[:: -(-len(seen) // _MOST_BARS) or 1]
@@ -78,11 +75,8 @@ def _draw_values(axes: Axes, fit: Fit) -> None:
     if values.size:  # a bar that is longer than the range of values leaves the picture
         margin = 0.2 * max(float(np.ptp(values)), 1e-9 * float(np.abs(values).max()), 1e-300)
         axes.set_ylim(values.min() - margin, values.max() + margin)
-    axes.set(
-        title="Relative values where they were seen, ± 2 standard errors",
-        xlabel=label,
-        ylabel="value (in units of reward)",
-    )
+    axes.set_title("Relative values where they were seen, ± 2 standard errors")
+    axes.set(xlabel=label, ylabel="value (in units of reward)")
     if len(system.anchors) <= _MOST_NAMED:
         axes.figure.legend(loc="outside upper center")
 
@@ -104,9 +98,8 @@ def _draw_occupancies(axes: Any, fit: Fit) -> None:
     source = fit.source
     place, label = _candidate_places(fit)
     if label not in ("state", "observation"):
-        image = axes.imshow(
-            fit.system.occupancy, aspect="auto", interpolation="nearest", vmin=0.0, cmap=SEQUENTIAL
-        )
+        how: Any = {"aspect": "auto", "interpolation": "nearest", "cmap": SEQUENTIAL}
+        image = axes.imshow(fit.system.occupancy, vmin=0.0, **how)
         axes.yaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
         axes.set(xlabel=label, ylabel="neighborhood")
         axes.grid(visible=False)

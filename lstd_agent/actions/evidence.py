@@ -12,18 +12,8 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import ArrayLike
 
+from lstd_agent.actions import pair_equations as lstdq
 from lstd_agent.actions.chain_values import ActionValues, PolicyChain, one_step_ahead
-from lstd_agent.actions.pair_equations import (
-    N_SETTLED,
-    NO_ACTIONS,
-    PairEquations,
-    PairFeatureRows,
-    PairFeatures,
-    ended,
-    factor_of_pairs,
-    have_actions,
-    pair_rows,
-)
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
 from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.fit import Fit
@@ -48,7 +38,7 @@ class ActionEvidence:
     n_batches: int
     fit: Fit | None
     policy: Any
-    pair_features: PairFeatures | None
+    pair_features: lstdq.PairFeatures | None
 
     if TYPE_CHECKING:  # defined for counts and for vectors
 
@@ -133,7 +123,7 @@ class ActionEvidence:
         neighborhood = fit.most_sampled(states) if k < 0 else np.full(n, k)
         values = fit.system.values(fit.encoding.rows(states), neighborhood)
         known = fit.states_determined(states, neighborhood) if fit.source.are_places else True
-        return np.where(ended(states), 0.0, values), np.broadcast_to(known, n)
+        return np.where(lstdq.ended(states), 0.0, values), np.broadcast_to(known, n)
 
     def _chosen(self, observed: Any, actions: tuple[int, int]) -> IntArray:
         """Return the actions from 0 of another policy, a function of batches, for observations."""
@@ -161,7 +151,7 @@ class CountedEvidence(ActionEvidence):
         if known := [each for each in taken if each is not None]:
             return [each or ActionCounts.none(S, known[0].n_actions) for each in taken]
         if callable(policy) or np.ndim(policy) != 1 or trials.actions is None:
-            raise NotFittedError(NO_ACTIONS)
+            raise NotFittedError(lstdq.NO_ACTIONS)
         n_actions, first = trials.actions
         actions = np.append(np.asarray(policy) - first, [0] * (S - encoding.n)).astype(np.int64)
         how = n_actions, actions, encoding.terminal if encoding.ends else None
@@ -272,14 +262,15 @@ class VectorEvidence(ActionEvidence):
     _needs_fit = False  # except for the gain
 
     @cached_property
-    def _pairs(self) -> PairFeatureRows:
-        if self.trials.actions is None:
-            raise NotFittedError(NO_ACTIONS)
-        return PairFeatureRows(self.trials.encoding, self.trials.actions[0], self.pair_features)
+    def _pairs(self) -> lstdq.PairFeatureRows:
+        trials = self.trials
+        if trials.actions is None:
+            raise NotFittedError(lstdq.NO_ACTIONS)
+        return lstdq.PairFeatureRows(trials.encoding, trials.actions[0], self.pair_features)
 
     def _part(self, trials: KeptTrials) -> _Part:
-        rows = pair_rows(trials, self._pairs, self._following(trials))
-        return _Part(factor_of_pairs(rows), self._late(trials))
+        rows = lstdq.pair_rows(trials, self._pairs, self._following(trials))
+        return _Part(lstdq.factor_of_pairs(rows), self._late(trials))
 
     def _parts(self) -> dict[int, _Part]:
         groups = self.source.groups(self.n_batches)
@@ -287,7 +278,7 @@ class VectorEvidence(ActionEvidence):
 
     def _solved(self, part: _Part, states: States, gain: float | None) -> FloatArray:
         """Return q (n, A), relative to the long run; total rewards if trials end."""
-        equations, asked = PairEquations(part.factor), self._pairs(states)
+        equations, asked = lstdq.PairEquations(part.factor), self._pairs(states)
         if self.trials.encoding.ends:
             return np.asarray(asked @ equations.weights(gain or 0.0)[:, 0])
         if gain is None:
@@ -302,7 +293,7 @@ class VectorEvidence(ActionEvidence):
     def _values(self, states: States, gain: float | None) -> FloatArray:
         whole = self._part(self.source.trials)
         q = self._solved(whole, states, gain)
-        return PairEquations(whole.factor).where_seen(self._pairs(states), q)
+        return lstdq.PairEquations(whole.factor).where_seen(self._pairs(states), q)
 
     def _ahead(self, states: States, value: Any) -> FloatArray:
         """Return r - g τ + E v(s'), shape (n, A), with given values of successors."""
@@ -316,10 +307,10 @@ class VectorEvidence(ActionEvidence):
     def _n_samples(self, states: States) -> FloatArray:
         return self._valued(lambda following: 0.0).n_samples(self._pairs(states))
 
-    def _valued(self, value: Callable[[States], Any]) -> PairEquations:
+    def _valued(self, value: Callable[[States], Any]) -> lstdq.PairEquations:
         """Return the equations of all transitions, with given values of successors."""
-        rows = pair_rows(self.source.trials, self._pairs, value=value)
-        return PairEquations(factor_of_pairs(rows))
+        rows = lstdq.pair_rows(self.source.trials, self._pairs, value=value)
+        return lstdq.PairEquations(lstdq.factor_of_pairs(rows))
 
     def _following(self, trials: KeptTrials) -> IntArray | None:
         """Return another policy's actions, from 0, in all states that follow, (m, t_max + 1)."""
@@ -342,10 +333,10 @@ class VectorEvidence(ActionEvidence):
         """
         if self.policy is not None or self.trials.encoding.ends:
             return np.zeros(1)
-        own = have_actions(trials, own=True)
+        own = lstdq.have_actions(trials, own=True)
         own[:, : own.shape[1] // 2] = False
         trial, t = np.nonzero(own)
-        step = max(1, len(trial) // N_SETTLED)
+        step = max(1, len(trial) // lstdq.N_SETTLED)
         some, at = trial[::step], t[::step]
         every = self._pairs(trials.observations[some, at])
         taken = every[np.arange(len(some)), trials.part("actions")[some, at].astype(np.int64)]

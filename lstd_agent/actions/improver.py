@@ -18,18 +18,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from lstd_agent.actions import pair_equations as lstdq
 from lstd_agent.actions.chain_values import ActionValues, PolicyChain
-from lstd_agent.actions.pair_equations import (
-    N_SETTLED,
-    PairEquations,
-    PairFeatureRows,
-    PairFeatures,
-    PairFit,
-    Rows,
-    factor_of_pairs,
-    pair_rows,
-    parts_of,
-)
 from lstd_agent.actions.record import Undecided, earned, means_of
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
 from lstd_agent.errors import InvalidInputError
@@ -97,8 +87,8 @@ class ImprovedPolicy:
 class Fits:
     """The rule of vectors: each fit improves on the fits before it."""
 
-    pairs: PairFeatureRows
-    fits: tuple[PairFit, ...]
+    pairs: lstdq.PairFeatureRows
+    fits: tuple[lstdq.PairFit, ...]
     n_errors: float
 
     def __call__(self, states: States) -> IntArray:
@@ -302,13 +292,13 @@ class VectorImprover(Improver):
     few_changes = _N_STATES // 100
 
     def __init__(
-        self, encoding: Any, actions: ActionNumbers, n_errors: float, features: PairFeatures | None
+        self, encoding: Any, actions: ActionNumbers, n_errors: float, features: Any
     ) -> None:
         super().__init__(encoding, actions, n_errors)
         self.rounds: list[tuple[KeptTrials, ...]] = []
-        self.fits: tuple[PairFit, ...] = ()
+        self.fits: tuple[lstdq.PairFit, ...] = ()
         self.fit: Any = None
-        self._pairs = PairFeatureRows(encoding, self.n_actions, features)
+        self._pairs = lstdq.PairFeatureRows(encoding, self.n_actions, features)
         self._gain = 0.0, 0.0  # with its standard error
         # Actions in all next states of each portion of trials, and by how many fits.
         self._following: list[IntArray] = []
@@ -331,13 +321,13 @@ class VectorImprover(Improver):
         """All trials so far."""
         return list(chain.from_iterable(self.rounds))
 
-    def evaluate(self) -> PairFit:
+    def evaluate(self) -> lstdq.PairFit:
         """Return the action values of the policy by all trials."""
         rule, portions, n_old = self._rule(None), self._portions, len(self._following)
         self._following += [np.full(each.rewards.shape, UNKNOWN) for each in portions[n_old:]]
         followed = list(zip(portions, self._following, strict=True))
         for i, (portion, actions) in enumerate(followed):
-            for block, part in parts_of(portion, self._pairs):
+            for block, part in lstdq.parts_of(portion, self._pairs):
                 seen = part.observations[:, 1:]
                 features = self._pairs(seen.reshape(-1, seen.shape[2]))
                 first = self._n_followed if i < n_old else 0
@@ -345,11 +335,11 @@ class VectorImprover(Improver):
                 actions[block] = better.reshape(part.rewards.shape)
         self._n_followed = len(self.fits)
 
-        def rows() -> Iterator[Rows]:
+        def rows() -> Iterator[lstdq.Rows]:
             for portion, actions in followed:
-                yield from pair_rows(portion, self._pairs, actions)
+                yield from lstdq.pair_rows(portion, self._pairs, actions)
 
-        return PairEquations(factor_of_pairs(rows())).fit(rows(), *self._gain)
+        return lstdq.PairEquations(lstdq.factor_of_pairs(rows())).fit(rows(), *self._gain)
 
     def evaluate_start(self) -> tuple[float, float]:
         """Return the policy's gain, and its mean bias of the start."""
@@ -359,7 +349,7 @@ class VectorImprover(Improver):
         if self.encoding.ends:
             return 0.0, start
         tail = latest[:, latest.shape[1] // 2 : -1].reshape(-1, latest.shape[2])
-        every = max(1, len(tail) // N_SETTLED)
+        every = max(1, len(tail) // lstdq.N_SETTLED)
         return self._gain[0], start - self._mean_value(tail[::every])
 
     def _mean_value(self, states: States) -> float:

@@ -25,14 +25,7 @@ from numpy.typing import ArrayLike
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
 from lstd_agent.errors import InvalidInputError, NotFittedError
-from lstd_agent.rows.factors import (
-    MIN_SAMPLES,
-    Christoffel,
-    Factor,
-    Gathering,
-    basis_of_range,
-    reduced,
-)
+from lstd_agent.rows import factors
 from lstd_agent.system.minimizer import minimize
 from lstd_agent.trials.kept import NO_TIME, KeptTrials
 
@@ -149,20 +142,20 @@ def pair_rows(
         yield f, less, rewards, part.part("durations")[use]
 
 
-def factor_of_pairs(rows: Iterable[Rows]) -> Factor:
+def factor_of_pairs(rows: Iterable[Rows]) -> factors.Factor:
     """Return the factor of rows, at least one part of them, for `PairEquations`."""
     gathering: Any = None
     for f, *others in rows:
-        gathering, one = gathering or Gathering(f.shape[1], 3, False), np.ones(len(f))
+        gathering, one = gathering or factors.Gathering(f.shape[1], 3, False), np.ones(len(f))
         gathering.add(np.column_stack((f, *others, one)), one)
-    found: Factor = gathering.factor()
+    found: factors.Factor = gathering.factor()
     return found
 
 
 class PairEquations:
     """LSTDQ by the factor of transitions' rows f, f - f', r, τ, 1 with features of pairs."""
 
-    def __init__(self, factor: Factor) -> None:
+    def __init__(self, factor: factors.Factor) -> None:
         if factor.n == 0:
             raise NotFittedError("there is no transition with a known next action")
         D, self._n = factor.p, factor.n
@@ -175,7 +168,7 @@ class PairEquations:
     def weights(self, gain: float, *sides: Any) -> FloatArray:
         """Return weights (D, 1 + q): of action values with this gain, and of other sides (k, q)."""
         above = self._numbers[:, :1] - gain * self._numbers[:, 1:2]
-        equations = reduced(self._A, self._B, np.hstack((above, *sides)), _RCOND)
+        equations = factors.reduced(self._A, self._B, np.hstack((above, *sides)), _RCOND)
         return np.asarray(minimize(equations, _RCOND).weights / self._scale[:, None])
 
     def bias(self) -> tuple[FloatArray, float]:
@@ -185,9 +178,9 @@ class PairEquations:
         observed frequencies of pairs to the policy's frequencies in the long run, which also give
         the gain.
         """
-        L, _ = basis_of_range(self._A, _RCOND)
+        L, _ = factors.basis_of_range(self._A, _RCOND)
         numbers = L.T @ self._numbers
-        of_B, _ = basis_of_range(L.T @ self._B, _DIFFERENCES)
+        of_B, _ = factors.basis_of_range(L.T @ self._B, _DIFFERENCES)
         outside = numbers[:, 2] - of_B @ (of_B.T @ numbers[:, 2])
         paid, time, share = (outside @ numbers).tolist()
         if share < _CONSTANT * self._n:
@@ -215,8 +208,8 @@ class PairEquations:
         return PairFit(self, weights, np.hstack((inverse @ noise.T, gain_error * by_gain)))
 
     @cached_property
-    def _christoffel(self) -> Christoffel:
-        return Christoffel(self._A)
+    def _christoffel(self) -> factors.Christoffel:
+        return factors.Christoffel(self._A)
 
     def n_samples(self, features: FloatArray) -> FloatArray:
         """Return the number of samples of pairs with features (..., D)."""
@@ -224,7 +217,7 @@ class PairEquations:
 
     def where_seen(self, features: FloatArray, q: FloatArray) -> FloatArray:
         """Return q (...,) of features (..., D), NaN where pairs like these were hardly seen."""
-        return np.where(self.n_samples(features) >= MIN_SAMPLES, q, np.nan)
+        return np.where(self.n_samples(features) >= factors.MIN_SAMPLES, q, np.nan)
 
 
 class PairFit(NamedTuple):

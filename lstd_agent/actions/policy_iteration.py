@@ -95,9 +95,8 @@ class PolicyIteration:
         The policy need not be optimal: see ``undecided``.
     undecided : list of Undecided
         The actions that are not worse than the current policy's by 3 standard errors, including
-        errors of successors' values: equally good actions, and actions that were tried too rarely
-        or never, or do not exist. For vectors, at up to 1000 visited observations. Run `iterate` to
-        decide more of them.
+        errors of successors' values: equally good, tried too rarely or never, or not existing. For
+        vectors, at up to 1000 visited observations. Run `iterate` to decide more of them.
     policy_ : ndarray or callable
         The best policy so far.
 
@@ -152,7 +151,7 @@ class PolicyIteration:
         """Return the improver; raise if features or a policy do not fit the task."""
         space, action_space = spaces_of(self.env)
         actions, ends = discrete_actions(action_space), self.on_termination == "absorb"
-        given = _constant if features is None else features
+        given = _constant if features is None else features  # counted states need none
         encoding: Any = make_encoding(space, given, ends, self.observations)
         has_features = features is not None or pair_features is not None
         if not encoding.is_counted:
@@ -238,9 +237,9 @@ class PolicyIteration:
     def policy_(self) -> Policy:
         """The best policy so far, as `SeminormLSTDAgent.collect` takes it.
 
-        The latest one whose trials did not earn significantly less than an earlier policy's. For
-        Discrete observations it is an array of actions (S,), otherwise a function of batches.
-        Unvisited states have the first action.
+        The latest one whose trials did not earn significantly less than an earlier policy's: an
+        array of actions (S,) for Discrete observations, otherwise a function of batches. Unvisited
+        states have the first action.
         """
         self._check_run("policy")
         first = 0 if self._begins_with_policy else 1
@@ -291,13 +290,11 @@ class PolicyIteration:
         (_, account), last = self._evidence(), self.iterations[-1]
         n = last.n_changes
         changes = "nothing" if n == 0 else f"{n} action{'s' * (n > 1)}"
-        return "\n".join(
-            [
-                f"policy iteration: iteration {last.number} changed {changes}",
-                f"{last.n_trials} trials: gain {last.gain:.6g}, start value {last.start_value:.6g}",
-                *account,
-            ]
+        head = (
+            f"policy iteration: iteration {last.number} changed {changes}\n{last.n_trials} trials: "
         )
+        head += f"gain {last.gain:.6g}, start value {last.start_value:.6g}"
+        return "\n".join([head, *account])
 
     @styled
     def plot(self, optimum: tuple[float, float] | None = None) -> Figure:
@@ -345,12 +342,10 @@ class PolicyIteration:
         Parameters
         ----------
         path : path
-        env : Env, VectorEnv, str or callable
-            The same task.
+        env, features, pair_features
+            The same as before.
         explore : callable, optional
             Needed if it was a function, which a file does not hold.
-        features, pair_features : optional
-            The same as before.
 
         Raises
         ------
@@ -382,5 +377,4 @@ class PolicyIteration:
 
 
 def _constant(observations: Any) -> FloatArray:
-    """Return one constant feature: counted states need none."""
     return np.ones((len(observations), 1))

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from lstd_agent.arrays import FloatArray
-from lstd_agent.errors import InvalidInputError
+from lstd_agent.errors import InvalidInputError, check_choice
 from lstd_agent.features.rows import Rows, is_sparse, squared_distances
 
 
@@ -36,8 +36,7 @@ class Kernel:
     width: float | Literal["median"] = 1.0
 
     def __post_init__(self) -> None:
-        if self.name not in ("gaussian", "dirac"):
-            raise InvalidInputError(f"kernel must be 'gaussian' or 'dirac'; got {self.name!r}")
+        check_choice("kernel", self.name, ("gaussian", "dirac"))
         if self.width == "median":
             return
         if not (isinstance(self.width, numbers.Real) and 0.0 < self.width < np.inf):
