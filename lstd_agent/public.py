@@ -9,7 +9,7 @@ from lstd_agent.backups import MultiStep as MultiStep
 from lstd_agent.diagnostics import Diagnostics as Diagnostics
 from lstd_agent.errors import EvaluationError as EvaluationError
 from lstd_agent.errors import FitWarning as FitWarning
-from lstd_agent.features.kernels import Kernel as Kernel
+from lstd_agent.features.rows import Kernel as Kernel
 from lstd_agent.features.tables import GaussianFeatures as GaussianFeatures
 from lstd_agent.features.tables import OneHot as OneHot
 from lstd_agent.features.tables import Standardized as Standardized

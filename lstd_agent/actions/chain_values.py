@@ -108,9 +108,8 @@ class ActionValues:
         row, others = chain.matrix[[main]].toarray()[0], self._until.states
         total = row[others].sum() + row[main]
         if gain is None and total <= 0.0:
-            raise InvalidInputError(
-                f"no transitions lead from state {main} back to it: the gain is not determined"
-            )
+            told = f"no transitions lead from state {main} back to it: the gain is not determined"
+            raise InvalidInputError(told)
         self._back = row[others] / total if total > 0.0 else row[others]
         self._length = float(1.0 + self._back @ self._until.of(np.ones(len(others))))
         self._times, duration = self._sums(chain.durations)

@@ -70,9 +70,8 @@ class ActionEvidence:
             if not np.array_equal(self.fit.jackknife.n_trials, sizes):
                 raise NotFittedError("trials were added since the fit: call fit again")
         if self._needs_fit:
-            raise NotFittedError(
-                "standard errors of action values need the policy itself: give it by policy="
-            )
+            told = "standard errors of action values need the policy itself: give it by policy="
+            raise NotFittedError(told)
         parts = self._parts()
         without = [
             self._solved(others, states, gains.get(i)).ravel()
@@ -139,9 +138,8 @@ class CountedEvidence(ActionEvidence):
 
     def __post_init__(self) -> None:
         if self.pair_features is not None:
-            raise InvalidInputError(
-                "counted observations have action values of their own: leave pair_features out"
-            )
+            told = "counted observations have action values of their own: leave pair_features out"
+            raise InvalidInputError(told)
 
     @cached_property
     def _by_batch(self) -> list[ActionCounts]:
@@ -179,9 +177,8 @@ class CountedEvidence(ActionEvidence):
             observed = encoding.observed(np.arange(encoding.n)).reshape(shape)
             policy = self._chosen(observed, actions) + first
             if not np.array_equal(policy, self._chosen(observed, actions) + first):
-                raise InvalidInputError(
-                    "the policy's answers differ between calls: give its probabilities (S, A)"
-                )
+                told = "the policy's answers differ between calls: give its probabilities (S, A)"
+                raise InvalidInputError(told)
         else:
             make_actor(policy, encoding.space, spaces.Discrete(n_actions, start=first), None)
         table = np.asarray(policy)
@@ -231,9 +228,8 @@ class CountedEvidence(ActionEvidence):
         """Return the counts of batches with known actions, by number."""
         parts = {i: part for i, part in enumerate(self._by_batch) if len(part.key)}
         if len(parts) < 2:
-            raise NotFittedError(
-                "actions are known of a single batch of trials: collect or add them in several"
-            )
+            told = "actions are known of a single batch of trials: collect or add them in several"
+            raise NotFittedError(told)
         return parts
 
     def _least_errors(self, states: IntArray) -> Any:
@@ -285,9 +281,8 @@ class VectorEvidence(ActionEvidence):
             weights, mean = equations.bias()
             return np.asarray(asked @ weights - mean)
         if part.late[-1] == 0.0:
-            raise NotFittedError(
-                "no trial has actions of the second half of timesteps, the long run: lower t_max"
-            )
+            told = "no trial has actions of the second half of timesteps, the long run: lower t_max"
+            raise NotFittedError(told)
         return np.asarray((asked - part.late[:-1] / part.late[-1]) @ equations.weights(gain)[:, 0])
 
     def _values(self, states: States, gain: float | None) -> FloatArray:

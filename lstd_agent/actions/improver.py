@@ -141,6 +141,8 @@ class Improver:
 
     def unknown(self) -> Callable[[Any], BoolArray] | None:
         """Return the function that says for which observations the policy has no action, if any."""
+        if self.encoding.is_counted and (self.actions[: self.encoding.n] != UNKNOWN).all():
+            return None
         return ImprovedPolicy(self.encoding, self.first_action, self._rule(None)).is_unknown
 
     def judged(self) -> Judged:
@@ -266,9 +268,8 @@ class CountedImprover(Improver):
     def _restore(self, counts: ActionCounts, starts: FloatArray, actions: IntArray) -> None:
         S = len(self.actions)
         if (counts.n_states, counts.n_actions, counts.n_batches) != (S, self.n_actions, 1):
-            raise InvalidInputError(
-                f"its counts are not of {S} states and {self.n_actions} actions"
-            )
+            told = f"its counts are not of {S} states and {self.n_actions} actions"
+            raise InvalidInputError(told)
         if starts.shape != (S,) or not (np.isfinite(starts) & (starts >= 0.0)).all():
             raise InvalidInputError(f"its starts are not of {S} states")
         self.counts, self.starts, self.actions = counts, starts, actions
@@ -279,11 +280,6 @@ class CountedImprover(Improver):
 
     def _rule(self, snapshot: IntArray | None) -> Callable[[States], IntArray]:
         return partial(np.take, self.actions if snapshot is None else snapshot)
-
-    def unknown(self) -> Callable[[Any], BoolArray] | None:
-        """Return None if the policy has an action everywhere."""
-        is_known = (self.actions[: self.encoding.n] != UNKNOWN).all()
-        return None if is_known else super().unknown()
 
 
 class VectorImprover(Improver):

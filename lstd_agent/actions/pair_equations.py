@@ -184,9 +184,8 @@ class PairEquations:
         outside = numbers[:, 2] - of_B @ (of_B.T @ numbers[:, 2])
         paid, time, share = (outside @ numbers).tolist()
         if share < _CONSTANT * self._n:
-            raise NotFittedError(
-                "the gain is not determined: features of pairs must represent a constant"
-            )
+            told = "the gain is not determined: features of pairs must represent a constant"
+            raise NotFittedError(told)
         if time == 0.0:
             raise NotFittedError(NO_TIME)
         weights = self.weights(paid / time)[:, 0]

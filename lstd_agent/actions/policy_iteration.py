@@ -158,15 +158,13 @@ class PolicyIteration:
             if policy is not None:
                 raise InvalidInputError("policy= is an array of actions of Discrete observations")
             if not has_features:
-                raise InvalidInputError(
-                    f"observations of {space} cannot be counted: give features= of them"
-                )
+                told = f"observations of {space} cannot be counted: give features= of them"
+                raise InvalidInputError(told)
             return VectorImprover(encoding, actions, self.n_errors, pair_features)
         if has_features:
-            raise InvalidInputError(
-                "counted observations need no features: leave them out, or give "
-                "observations='vectors'"
-            )
+            told = "counted observations need no features: leave them out, or give "
+            told += "observations='vectors'"
+            raise InvalidInputError(told)
         if policy is not None:
             make_actor(policy, space, action_space, None)
             policy = np.append(np.asarray(policy) - actions[1], [0] * ends).astype(np.int64)
@@ -191,11 +189,7 @@ class PolicyIteration:
         return self
 
     def iterate(
-        self,
-        *,
-        progress: bool | None = None,
-        workers: int = 1,
-        executor: Executor | None = None,
+        self, *, progress: bool | None = None, workers: int = 1, executor: Executor | None = None
     ) -> Iteration:
         """Run the trials of one iteration, evaluate their policy, and improve it.
 
@@ -290,10 +284,8 @@ class PolicyIteration:
         (_, account), last = self._evidence(), self.iterations[-1]
         n = last.n_changes
         changes = "nothing" if n == 0 else f"{n} action{'s' * (n > 1)}"
-        head = (
-            f"policy iteration: iteration {last.number} changed {changes}\n{last.n_trials} trials: "
-        )
-        head += f"gain {last.gain:.6g}, start value {last.start_value:.6g}"
+        head = f"policy iteration: iteration {last.number} changed {changes}\n{last.n_trials} "
+        head += f"trials: gain {last.gain:.6g}, start value {last.start_value:.6g}"
         return "\n".join([head, *account])
 
     @styled
@@ -355,19 +347,17 @@ class PolicyIteration:
         saved = read(path, SavedSearch, "policy iteration", _MAKERS)
         explore = saved.explore if explore is None else explore
         if explore is function:
-            raise InvalidInputError(
-                f"the search in {path} explores by a function: give it to load(..., explore=...)"
-            )
+            told = f"the search in {path} explores by a function: give it to load(..., explore=...)"
+            raise InvalidInputError(told)
         if set(saved.options) != set(_OPTIONS):
             raise InvalidInputError(f"{path} is damaged: its options are {list(saved.options)}")
         given: Any = {"explore": explore, "features": features, "pair_features": pair_features}
         search = cls(env, **saved.options, **given)
         space = search._improver.encoding.space
         if space != saved.space:
-            raise InvalidInputError(
-                f"the search in {path} is one of observations of {saved.space}; the environment "
-                f"has {space}"
-            )
+            told = f"the search in {path} is one of observations of {saved.space}; the environment "
+            told += f"has {space}"
+            raise InvalidInputError(told)
         search.entropy, search.iterations = saved.entropy, list(saved.iterations)
         search.converged, search._tried = saved.converged, list(saved.tried)
         search._begins_with_policy = saved.begins_with_policy

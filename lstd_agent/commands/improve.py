@@ -47,7 +47,7 @@ def improve(args: argparse.Namespace) -> int:
     args.registered_id = find_id(args.env_id)
     with closing(gym.make(args.registered_id)) as env:
         mdp = trial_inputs.model_or_hint(env, args.restart)
-        space = env.observation_space
+        space: Any = env.observation_space
         features = None if args.features is None else read_features(args, space)
     t_max = args.t_max
     if t_max is None:
@@ -60,12 +60,11 @@ def improve(args: argparse.Namespace) -> int:
     status = 0
     with closing(trial_inputs.make_copies(args, t_max, mdp, n_rounds=1)) as envs:
         search = make_search(args, envs, t_max, features)
-        actions = envs.single_action_space
-        if isinstance(space, gym.spaces.Discrete) and isinstance(actions, gym.spaces.Discrete):
-            first = np.zeros((int(space.n), int(actions.n)))
-            first[:, 0] = 1.0  # always the first action
-            if mdp is None or bool(mdp.allowed_actions[:, 0].all()):
-                trial_inputs.check_cost(args, envs, first, t_max)
+        actions: Any = envs.single_action_space
+        are_discrete = all(isinstance(each, gym.spaces.Discrete) for each in (space, actions))
+        if are_discrete and (mdp is None or bool(mdp.allowed_actions[:, 0].all())):
+            first = np.eye(int(actions.n))[np.zeros(int(space.n), np.int64)]
+            trial_inputs.check_cost(args, envs, first, t_max)
         try:
             with trial_inputs.hinting_at_restart():
                 status = iterate(args, search)
@@ -97,10 +96,9 @@ def make_search(args: argparse.Namespace, envs: Any, t_max: int, features: Any) 
         return PolicyIteration(envs, t_max, args.trials, features=features, **numbers)
     search = PolicyIteration.load(args.save, envs, features=features)
     if (search.t_max, search.n_trials) != (t_max, args.trials):
-        raise InvalidInputError(
-            f"the search in {args.save} has --t-max {search.t_max} --trials "
-            f"{search.n_trials}: go on with these"
-        )
+        told = f"the search in {args.save} has --t-max {search.t_max} --trials "
+        told += f"{search.n_trials}: go on with these"
+        raise InvalidInputError(told)
     return search
 
 
@@ -172,10 +170,9 @@ def read_features(args: argparse.Namespace, space: gym.Space[Any]) -> Any:
         told = f"--features is grid:N, fourier:N or polynomial:N; got {args.features!r}"
         raise InvalidInputError(told)
     if not isinstance(space, gym.spaces.Box) or not space.is_bounded():
-        raise InvalidInputError(
-            f"--features grid:N needs a bounded Box of observations; got {space}: take "
-            "fourier:N or polynomial:N"
-        )
+        told = f"--features grid:N needs a bounded Box of observations; got {space}: take "
+        told += "fourier:N or polynomial:N"
+        raise InvalidInputError(told)
     return RadialBasis.grid(space.low.ravel(), space.high.ravel(), n)
 
 

@@ -64,9 +64,8 @@ def _named(text: str) -> tuple[str, Method]:
     if name and not hasattr(imported, name):
         raise InvalidInputError(f"{text!r}: the module {imported.__name__} has no {name!r}")
     if not callable(method):
-        raise InvalidInputError(
-            f"{text!r} is no method: write module:function, such as my_package:my_method"
-        )
+        told = f"{text!r} is no method: write module:function, such as my_package:my_method"
+        raise InvalidInputError(told)
     return name, method
 
 

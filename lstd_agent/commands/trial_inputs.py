@@ -57,10 +57,9 @@ def read_policy(text: str, env: gym.Env[Any, Any], mdp: TabularMDP | None) -> np
     """Return actions (S,) or action probabilities (S, A) as ``--policy`` says."""
     spaces = observations, actions = env.observation_space, env.action_space
     if not all(isinstance(space, gym.spaces.Discrete) for space in spaces):
-        raise InvalidInputError(
-            f"observations and actions must be Discrete; got {observations} and {actions}. "
-            "Evaluate other spaces in Python, with lstd_agent.SeminormLSTDAgent"
-        )
+        told = f"observations and actions must be Discrete; got {observations} and {actions}. "
+        told += "Evaluate other spaces in Python, with lstd_agent.SeminormLSTDAgent"
+        raise InvalidInputError(told)
     S, A, first = int(observations.n), int(actions.n), int(actions.start)  # type: ignore[attr-defined]
     if text == "uniform":
         return np.full((S, A), 1.0 / A)
@@ -69,10 +68,9 @@ def read_policy(text: str, env: gym.Env[Any, Any], mdp: TabularMDP | None) -> np
         return np.random.default_rng(seed).integers(A, size=S) + first
     if text == "optimal":
         if mdp is None:
-            raise InvalidInputError(
-                "--policy optimal needs an exact model, and this environment has none: find a "
-                "policy with unichain improve"
-            )
+            told = "--policy optimal needs an exact model, and this environment has none: find a "
+            told += "policy with unichain improve"
+            raise InvalidInputError(told)
         return np.asarray(best_policy(mdp).policy) + first
     return _read_array("--policy", text)
 
@@ -122,10 +120,9 @@ def _read_array(what: str, name: str) -> np.ndarray[Any, Any]:
 def default_t_max(chain: MarkovChain | None) -> int:
     """Return ten times the mixing time, as in the paper's experiments."""
     if chain is None:
-        raise InvalidInputError(
-            "this environment has no exact model for a mixing time: say with --t-max how "
-            "long a trial is, well beyond the time that the system takes to settle"
-        )
+        told = "this environment has no exact model for a mixing time: say with --t-max how "
+        told += "long a trial is, well beyond the time that the system takes to settle"
+        raise InvalidInputError(told)
     try:
         return max(1, 10 * chain.mixing_time())
     except (PeriodicChainError, ConvergenceError) as error:

@@ -133,9 +133,8 @@ class Standardized:
 
     def __post_init__(self) -> None:
         if is_table(self.features) or isinstance(self.features, TableBuilder | type):
-            raise InvalidInputError(
-                f"only functions and transformers can be standardized; got {self.features!r}"
-            )
+            told = f"only functions and transformers can be standardized; got {self.features!r}"
+            raise InvalidInputError(told)
         if (self.mean is None) != (self.deviation is None):
             raise InvalidInputError("give both mean and deviation, or none of them")
         if self.mean is None or self.deviation is None:
@@ -143,10 +142,9 @@ class Standardized:
         mean = np.atleast_1d(frozen_array("mean", self.mean))
         deviation = np.atleast_1d(frozen_array("deviation", self.deviation))
         if mean.ndim != 1 or mean.shape != deviation.shape or not (deviation > 0.0).all():
-            raise InvalidInputError(
-                "mean and deviation must be equally long vectors, deviation positive; got "
-                f"{self.mean!r} and {self.deviation!r}"
-            )
+            told = "mean and deviation must be equally long vectors, deviation positive; got "
+            told += f"{self.mean!r} and {self.deviation!r}"
+            raise InvalidInputError(told)
         object.__setattr__(self, "mean", mean)
         object.__setattr__(self, "deviation", deviation)
 
@@ -208,10 +206,9 @@ def vector_features(features: Features) -> Callable[[FloatArray], Rows]:
     function = getattr(features, "transform", features)
     if callable(function) and not isinstance(features, TableBuilder | type):
         return _Checked(function)
-    raise InvalidInputError(
-        f"{type(features).__name__} features need Discrete observations; for vectors give a "
-        "function, a transformer, RadialBasis, Polynomial or TileCoding"
-    )
+    told = f"{type(features).__name__} features need Discrete observations; for vectors give a "
+    told += "function, a transformer, RadialBasis, Polynomial or TileCoding"
+    raise InvalidInputError(told)
 
 
 @dataclass
@@ -225,10 +222,9 @@ class _Checked:
         rows = as_rows(self.compute(observations), len(observations))
         self.d = self.d or rows.shape[1]
         if rows.shape[1] != self.d:
-            raise InvalidInputError(
-                "the number of features must not change: a function returned "
-                f"{self.d} features before, and {rows.shape[1]} of {len(rows)} observations"
-            )
+            told = "the number of features must not change: a function returned "
+            told += f"{self.d} features before, and {rows.shape[1]} of {len(rows)} observations"
+            raise InvalidInputError(told)
         return rows
 
 

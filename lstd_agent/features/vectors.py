@@ -44,9 +44,8 @@ def _over_box(features: Any, n_copies: int, side: int) -> None:
     """Set the box of features, side for each dimension, or raise if there are too many."""
     low, high = _box(features.low, features.high)
     if (n := n_copies * side**low.size) >= 2**31:  # more than an index can number
-        raise InvalidInputError(
-            f"{n:.1e} are too many features: use fewer dimensions, or a coarser basis"
-        )
+        told = f"{n:.1e} are too many features: use fewer dimensions, or a coarser basis"
+        raise InvalidInputError(told)
     _set(features, low=low, high=high)
 
 
@@ -55,9 +54,8 @@ def _box(low: ArrayLike, high: ArrayLike) -> tuple[FloatArray, FloatArray]:
     hint = ": give the range that the observations really cover"
     lower, upper = (np.atleast_1d(frozen_array("low and high", b, hint)) for b in (low, high))
     if lower.shape != upper.shape or lower.ndim != 1 or not (lower < upper).all():
-        raise InvalidInputError(
-            f"low and high must be equally long, and low below high; got {low!r} and {high!r}"
-        )
+        told = f"low and high must be equally long, and low below high; got {low!r} and {high!r}"
+        raise InvalidInputError(told)
     return lower, upper
 
 
@@ -89,9 +87,8 @@ class RadialBasis:
     def __post_init__(self) -> None:
         centers = frozen_array("centers", self.centers)
         if centers.ndim != 2 or centers.size == 0:
-            raise InvalidInputError(
-                f"centers must have shape (d, k), one row a feature; got {centers.shape}"
-            )
+            told = f"centers must have shape (d, k), one row a feature; got {centers.shape}"
+            raise InvalidInputError(told)
         width = np.broadcast_to(_width(self.width, centers.shape[1]), centers.shape[1:])
         _set(self, centers=centers, width=frozen_array("width", width))
 
