@@ -60,9 +60,8 @@ class ActionEvidence:
         """See `SeminormLSTDAgent.action_standard_errors`."""
         states, shape = self.trials.encoding.encode_any(observations)
         if self.n_batches < 2:
-            raise NotFittedError(
-                "standard errors compare batches, and there is one: collect several, n_batches > 1"
-            )
+            told = "standard errors compare batches, and there is one: collect with n_batches > 1"
+            raise NotFittedError(told)
         sizes = self.source.sizes(self.source.groups(self.n_batches))
         gains: dict[int, float] = {}
         if self.policy is None and self.fit is not None:
@@ -73,10 +72,8 @@ class ActionEvidence:
             told = "standard errors of action values need the policy itself: give it by policy="
             raise NotFittedError(told)
         parts = self._parts()
-        without = [
-            self._solved(others, states, gains.get(i)).ravel()
-            for i, others in zip(parts, without_each(list(parts.values())), strict=True)
-        ]
+        pairs = zip(parts, without_each(list(parts.values())), strict=True)
+        without = [self._solved(others, states, gains.get(i)).ravel() for i, others in pairs]
         q: FloatArray = self._values(states, self._gain)
         errors = batch_standard_errors(q.ravel(), np.stack(without), sizes[list(parts)])
         errors = np.maximum(errors, self._least_errors(states))
@@ -105,13 +102,11 @@ class ActionEvidence:
         """Return the neighborhoods by which `predict` values the states after timesteps t."""
         time = plain_array(t, "t")
         if time.shape not in ((), shape):
-            raise InvalidInputError(
-                f"t is one timestep, or one for each observation, {shape}; got shape {time.shape}"
-            )
+            told = f"t is one timestep, or one for each observation, {shape}; got {time.shape}"
+            raise InvalidInputError(told)
         if self.policy is not None:
-            raise InvalidInputError(
-                "with t=, successors have the values of the trials' policy: leave t= or policy= out"
-            )
+            told = "with t=, successors have values of the trials' policy: leave t= or policy= out"
+            raise InvalidInputError(told)
         system = self._fitted.system
         system.neighborhood_at(time)  # raises unless these are timesteps
         return system.neighborhood_at(time.ravel() + 1)
@@ -170,9 +165,8 @@ class CountedEvidence(ActionEvidence):
                 return None
         elif callable(policy) or np.ndim(policy) == 0:
             if isinstance(encoding.space, spaces.Dict | spaces.Tuple):
-                raise InvalidInputError(
-                    f"values of another policy need observations in one array; got {encoding.space}"
-                )
+                told = f"values of a policy need observations in one array; got {encoding.space}"
+                raise InvalidInputError(told)
             shape = encoding.n, *(encoding.space.shape or ())
             observed = encoding.observed(np.arange(encoding.n)).reshape(shape)
             policy = self._chosen(observed, actions) + first
@@ -322,10 +316,7 @@ class VectorEvidence(ActionEvidence):
         return self._chosen(observed, self.trials.actions).reshape(m, T)
 
     def _late(self, trials: KeptTrials) -> FloatArray:
-        """Return sums of (f, 1), (D + 1,), over the policy's pairs of the second half of timesteps.
-
-        Another policy, and trials that end, do not need them: a single 0.
-        """
+        """Return sums of (f, 1) over the policy's late pairs, (D + 1,); [0] where not needed."""
         if self.policy is not None or self.trials.encoding.ends:
             return np.zeros(1)
         own = lstdq.have_actions(trials, own=True)

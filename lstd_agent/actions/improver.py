@@ -125,8 +125,11 @@ class Improver:
     def restore(self, samples: tuple[Any, ...], tried: Sequence[IntArray]) -> None:
         """Take the samples of a saved search, and check the policies that it tried."""
         self._restore(*samples)
-        for each in (*tried, self.snapshot()):
-            if each.dtype.kind != "i" or not self._is_snapshot(each):
+        latest = self.snapshot()
+        low, high = (UNKNOWN, self.n_actions - 1) if latest.ndim else (0, int(latest))
+        for each in (*tried, latest):
+            is_right = each.dtype.kind == "i" and each.shape == latest.shape
+            if not is_right or each.min() < low or each.max() > high:
                 raise InvalidInputError(f"{each} is no policy of such samples")
 
     def policy(self, snapshot: IntArray | None = None) -> Any:
@@ -266,17 +269,14 @@ class CountedImprover(Improver):
         return self.counts, self.starts, self.actions
 
     def _restore(self, counts: ActionCounts, starts: FloatArray, actions: IntArray) -> None:
-        S = len(self.actions)
-        if (counts.n_states, counts.n_actions, counts.n_batches) != (S, self.n_actions, 1):
-            told = f"its counts are not of {S} states and {self.n_actions} actions"
-            raise InvalidInputError(told)
+        S, A = len(self.actions), self.n_actions
+        if (counts.n_states, counts.n_actions, counts.n_batches) != (S, A, 1):
+            raise InvalidInputError(f"its counts are not of {S} states and {A} actions")
         if starts.shape != (S,) or not (np.isfinite(starts) & (starts >= 0.0)).all():
             raise InvalidInputError(f"its starts are not of {S} states")
+        if actions.shape != (S,):
+            raise InvalidInputError(f"its policy is not of {S} states")
         self.counts, self.starts, self.actions = counts, starts, actions
-
-    def _is_snapshot(self, actions: IntArray) -> bool:
-        is_whole = actions.shape == (self.encoding.n_states,)
-        return is_whole and UNKNOWN <= actions.min() <= actions.max() < self.n_actions
 
     def _rule(self, snapshot: IntArray | None) -> Callable[[States], IntArray]:
         return partial(np.take, self.actions if snapshot is None else snapshot)
@@ -403,9 +403,6 @@ class VectorImprover(Improver):
             self.add(rounds, earned([means_of(kept) for kept in rounds]))
             self.evaluate_start()
             self.improve()
-
-    def _is_snapshot(self, n_fits: IntArray) -> bool:
-        return n_fits.shape == () and 0 <= int(n_fits) <= len(self.fits)
 
     def _rule(self, snapshot: IntArray | None) -> Fits:
         fits = self.fits if snapshot is None else self.fits[: int(snapshot)]

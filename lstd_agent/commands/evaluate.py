@@ -77,9 +77,8 @@ def evaluate(args: argparse.Namespace) -> int:
     try:
         agent.fit()
         report = {"env_id": args.env_id, "n_trials": agent.n_trials, "t_max": t_max}
-        report |= {"seed": args.seed}
-        report |= results(agent, None if args.no_exact else chain, first_state)
-        report |= {"provenance": provenance(args.argv, seed=args.seed)}
+        found = results(agent, None if args.no_exact else chain, first_state)
+        report |= {"seed": args.seed, **found, "provenance": provenance(args.argv, seed=args.seed)}
         files = {args.save: as_arrays(report, agent, policy)} if args.save else {}
         running.put_report(args, report, as_text(report), lambda: draw_report(report, agent), files)
     except (KeyboardInterrupt, MemoryError, OSError):

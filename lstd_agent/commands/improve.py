@@ -144,10 +144,9 @@ def as_text(report: dict[str, Any]) -> str:
     if exact is not None:
         found = "the policy has several recurrent classes, and no one gain"
         if exact["exact_gain"] is not None:
-            found = (
-                "the policy: gain {exact_gain:.8g} of {optimal_gain:.8g}, start value "
-                "{exact_start_value:.6g} of {optimal_start_value:.6g} (exact)"
-            ).format(**exact)
+            found = "the policy: gain {exact_gain:.8g} of {optimal_gain:.8g}, start value "
+            found += "{exact_start_value:.6g} of {optimal_start_value:.6g} (exact)"
+            found = found.format(**exact)
         right = f"bias-optimal actions in {exact['n_optimal_actions']} of {len(policy)} states"
         lines += [found, right]
     lines += report["account"][2:]
@@ -158,9 +157,8 @@ def as_text(report: dict[str, Any]) -> str:
 
 def read_features(args: argparse.Namespace, space: gym.Space[Any]) -> Any:
     """Return the features that ``--features`` names, for vectors of a space."""
-    n = trial_inputs.named_number(
-        "--features NAME:N", args.features, running.at_least(1, running.MOST_FEATURES)
-    )
+    number = running.at_least(1, running.MOST_FEATURES)
+    n = trial_inputs.named_number("--features NAME:N", args.features, number)
     name = args.features.partition(":")[0]
     if name == "polynomial":
         return Standardized(Polynomial(n))

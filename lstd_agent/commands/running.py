@@ -247,11 +247,7 @@ def table(columns: Mapping[str, Sequence[Any] | np.ndarray[Any, Any]]) -> str:
 
 
 def put_report(
-    args: argparse.Namespace,
-    report: dict[str, Any],
-    text: str,
-    draw: Callable[[], Any],
-    files: Mapping[Path, bytes] | None = None,
+    args: Any, report: dict[str, Any], text: str, draw: Callable[[], Any], files: Any = None
 ) -> None:
     """Print a report as text or JSON, write files, and draw where ``--plot`` says."""
     contents = dict(files or {})
@@ -279,11 +275,7 @@ def saved(save: Callable[[Path], object], path: Path, what: str) -> bool:
 
 
 def put_results(
-    args: argparse.Namespace,
-    contents: Mapping[str, Any],
-    report: str,
-    rows_name: str,
-    rows: Sequence[Row],
+    args: Any, contents: Mapping[str, Any], report: str, rows_name: str, rows: Sequence[Row]
 ) -> None:
     """Print a report, and write texts, figures and rows to ``args.out`` with their provenance."""
     facts = provenance(args.argv, seeds=f"0 to {args.seeds - 1}", code=rows[0]["code"])

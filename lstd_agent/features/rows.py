@@ -30,10 +30,9 @@ _CONSTANT, _N_NAMED = 1e-13, 8
 
 
 def as_rows(features: Any, n: int) -> Rows:
-    """Return features of n observations as float64 (n, d), or raise `InvalidInputError`.
+    """Return a copy of n observations' features as float64 (n, d), dense or CSR, or raise.
 
-    They must be real and finite. The result is a copy: a function may write its next features
-    into the same array. Sparse features become CSR.
+    They must be real and finite. A function may write its next features into the same array.
     """
     if type(features).__module__.startswith("torch"):
         features = features.detach().cpu().numpy()
@@ -100,10 +99,7 @@ def frozen_array(name: str, values: ArrayLike, hint: str = "") -> FloatArray:
 
 
 def as_vectors(observations: NDArray[np.generic], k: int | None = None) -> FloatArray:
-    """Return observations (n, k), or (n,) of one dimension, as (n, k) numbers.
-
-    Raises `InvalidInputError` if they have another k.
-    """
+    """Return observations (n, k), or (n,) of one dimension, as (n, k) numbers."""
     x = np.asarray(observations, dtype=np.float64)
     if x.ndim == 0:
         told = f"features are of observations (n, k), one a row; got the number {x[()]}"
@@ -128,13 +124,8 @@ class FeatureSizes:
 
     @classmethod
     def of(cls, features: Rows, least: float) -> FeatureSizes:
-        """Return the sizes of features (M, d), M >= 1; the fit misses variations below ``least``.
-
-        ``least`` is a share of the feature's size.
-        """
-        highest, lowest = features.max(axis=0), features.min(axis=0)
-        if is_sparse(features):
-            highest, lowest = highest.toarray().ravel(), lowest.toarray().ravel()
+        """Return sizes of features (M, d); the fit misses variations below ``least`` * size."""
+        highest, lowest = (dense(f).ravel() for f in (features.max(axis=0), features.min(axis=0)))
         size, spread = np.maximum(highest, -lowest), highest - lowest
         varies = spread > _CONSTANT * size
         return cls(size, spread, np.flatnonzero(varies & (spread < least * size)))
@@ -146,11 +137,9 @@ class FeatureSizes:
             return ""
         names, more = ", ".join(map(str, self.lost[:_N_NAMED])), self.lost.size - _N_NAMED
         least = float((self.spread[self.lost] / self.size[self.lost]).min())
-        return (
-            f"features {names}{f' and {more} more' if more > 0 else ''} vary too little beside "
-            f"their size (by {least:.1e} of it) to distinguish states: subtract their means, "
-            "or use standardize=True"
-        )
+        told = f"features {names}{f' and {more} more' if more > 0 else ''} vary too little beside "
+        told += f"their size (by {least:.1e} of it) to distinguish states: subtract their means, "
+        return f"{told}or use standardize=True"
 
     def __str__(self) -> str:
         some = self.size[self.size > 0.0]

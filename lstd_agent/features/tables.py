@@ -42,14 +42,8 @@ class Transformer(Protocol):
         """Return the features (n, d) of observations (n, k)."""
 
 
-Features: TypeAlias = (
-    ArrayLike
-    | sparse.sparray
-    | sparse.spmatrix
-    | TableBuilder
-    | Transformer
-    | Callable[[NDArray[Any]], Any]
-)
+Table: TypeAlias = ArrayLike | sparse.sparray | sparse.spmatrix
+Features: TypeAlias = Table | TableBuilder | Transformer | Callable[[NDArray[Any]], Any]
 """What the agent takes as features."""
 
 

@@ -126,9 +126,8 @@ class RadialBasis:
         x, n = frozen_array("samples", samples), check_integer("the number of centers n", n, 2)
         x = as_vectors(x)
         if (n_points := len(np.unique(x, axis=0))) < n:
-            raise InvalidInputError(
-                f"kmeans needs at least as many different samples as centers, {n}; got {n_points}"
-            )
+            told = f"kmeans needs as many different samples as centers, {n}; got {n_points}"
+            raise InvalidInputError(told)
         scale = x.std(axis=0)
         scale[scale == 0.0] = 1.0
         centers = _lloyd(x / scale, n, np.random.default_rng(check_integer("seed", seed, 0)))
