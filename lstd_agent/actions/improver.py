@@ -149,12 +149,9 @@ class Improver:
         return ImprovedPolicy(self.encoding, self.first_action, self._rule(None)).is_unknown
 
     def judged(self) -> Judged:
-        """Return the undecided actions, and how sure the policy's actions are.
-
-        Of visited states with the policy's actions: action values (n, A), NaN if not known, the
-        standard errors of their differences, the tried actions. Differences and errors up to
-        ``rounding`` count as 0.
-        """
+        """Return the undecided actions, and how sure the policy's actions are."""
+        # Of visited states: the policy's actions, action values (n, A), NaN if not known, standard
+        # errors of their differences, and tried actions. Numbers up to ``rounding`` count as 0.
         states, taken, q, errors, tried, rounding = self._known()
         difference = q - q[np.arange(len(q)), taken][:, None]
         difference[np.abs(difference) <= rounding] = 0.0
@@ -184,10 +181,7 @@ class Improver:
 
 
 class CountedImprover(Improver):
-    """A deterministic policy of counted states, improved by counts.
-
-    The first policy has actions (S,) from 0; without it, actions are tried uniformly.
-    """
+    """A policy of counted states, improved by counts: actions (S,) from 0, at first unknown."""
 
     def __init__(
         self, encoding: Any, actions: ActionNumbers, n_errors: float, policy: IntArray | None
@@ -214,10 +208,9 @@ class CountedImprover(Improver):
         self.starts = self.starts + np.sum([starts for _, starts in rounds], axis=0)
 
     def evaluate(self, *, from_start: bool = False) -> ActionValues:
-        """Return the action values of the policy by all counts.
+        """Return the policy's action values by all counts; if unknown, actions are as frequent.
 
-        Where the policy has no action, it takes actions with their frequencies so far. Values are
-        relative to the recurrent class of the largest gain, or to one that starts lead to.
+        They are relative to the recurrent class of the largest gain, or to one that starts lead to.
         """
         n = np.asarray(self.counts.n_samples, dtype=np.float64)
         policy = n / np.maximum(n.sum(axis=1, keepdims=True), 1.0)

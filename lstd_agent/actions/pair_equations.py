@@ -29,11 +29,9 @@ from lstd_agent.rows import factors
 from lstd_agent.system.minimizer import minimize
 from lstd_agent.trials.kept import NO_TIME, KeptTrials
 
-NO_ACTIONS = (
-    "the trials have no actions: collect(..., explore=k) records them, and "
-    "takes k exploratory ones in each trial; so does add_trials(..., actions=...) of Discrete "
-    "ones, numbered from 0 or by an action_space"
-)
+NO_ACTIONS = "the trials have no actions: collect(..., explore=k) records them, and takes k "
+NO_ACTIONS += "exploratory ones in each trial; so does add_trials(..., actions=...) of Discrete "
+NO_ACTIONS += "ones, numbered from 0 or by an action_space"
 
 PairFeatures = Callable[[Any, Any], ArrayLike]
 """Features (n, d) of vectors (n, k) and actions (n,) from 0."""
@@ -54,10 +52,7 @@ N_SETTLED = 20_000
 
 @dataclass(frozen=True, eq=False)
 class PairFeatureRows:
-    """Features of observations with each of A actions.
-
-    By default the encoding's features and a constant, separately for each action.
-    """
+    """Features of observations with each action; by default the encoding's and a constant."""
 
     encoding: Any
     n_actions: int
@@ -75,10 +70,8 @@ class PairFeatureRows:
             parts = [np.array(given(finite.copy(), np.full(n, a)), np.float64) for a in range(A)]
             for part in parts:
                 if part.ndim != 2 or len(part) != n or not np.isfinite(part).all():
-                    raise InvalidInputError(
-                        f"pair_features of {n} observations and actions must be {n} rows of finite "
-                        f"numbers; got shape {part.shape}"
-                    )
+                    told = f"pair_features of {n} observations and actions must be {n} rows of "
+                    raise InvalidInputError(f"{told}finite numbers; got shape {part.shape}")
             rows = np.stack(parts, axis=1)
         rows[over] = 0.0
         return rows
@@ -142,14 +135,13 @@ def pair_rows(
         yield f, less, rewards, part.part("durations")[use]
 
 
-def factor_of_pairs(rows: Iterable[Rows]) -> factors.Factor:
+def factor_of_pairs(rows: Iterable[Rows]) -> Any:
     """Return the factor of rows, at least one part of them, for `PairEquations`."""
     gathering: Any = None
     for f, *others in rows:
         gathering, one = gathering or factors.Gathering(f.shape[1], 3, False), np.ones(len(f))
         gathering.add(np.column_stack((f, *others, one)), one)
-    found: factors.Factor = gathering.factor()
-    return found
+    return gathering.factor()
 
 
 class PairEquations:
@@ -220,10 +212,7 @@ class PairEquations:
 
 
 class PairFit(NamedTuple):
-    """Fitted action values q = f^T w of features f (..., D).
-
-    The variance of f^T w is the squared norm of f^T root.
-    """
+    """Fitted action values q = f^T w of features f (..., D), with variances ‖f^T root‖²."""
 
     equations: PairEquations
     weights: FloatArray

@@ -36,10 +36,9 @@ def optimal(args: argparse.Namespace) -> int:
     with gym.make(find_id(args.env_id), disable_env_checker=True) as env:
         mdp = exact_model(env, "restart" if args.restart else "absorb")
     if mdp is None:
-        raise InvalidModelError(
-            f"{env.spec.id if env.spec else env} has no exact model (no TabularMDP as "
-            "env.unwrapped.mdp, no table env.unwrapped.P); improve a policy from samples instead"
-        )
+        told = f"{env.spec.id if env.spec else env} has no exact model (no TabularMDP as env."
+        told += "unwrapped.mdp, no table env.unwrapped.P); improve a policy from samples instead"
+        raise InvalidModelError(told)
     find = mdp.worst_policy if args.worst else mdp.optimal_policy
     found = find(args.criterion, args.discount)
     names = "criterion", "discount", "n_iterations", "precision", "policy", "gain", "bias", "value"

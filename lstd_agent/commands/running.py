@@ -30,8 +30,7 @@ from lstd_agent.results import Row, WorkerError, one_line, provenance
 from lstd_agent.summary import aligned
 from unichain_gym.errors import UnichainError
 
-MOST_TRIALS, MOST_FEATURES = 10**12, 10**6
-"""Larger numbers are refused: no machine has memory for them."""
+MOST_TRIALS, MOST_FEATURES = 10**12, 10**6  # no machine has memory for more
 
 
 class Terminated(KeyboardInterrupt):

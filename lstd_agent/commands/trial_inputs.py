@@ -36,10 +36,8 @@ def model_or_hint(env: gym.Env[Any, Any], restart: bool) -> TabularMDP | None:
     mdp = exact_model(env, "restart" if restart else None)
     if mdp is None and has_table(env):
         name = env.spec.id if env.spec else str(env)
-        raise InvalidInputError(
-            f"episodes of {name} end, and the evaluator is for continuing tasks. Here, --restart "
-            "has it start again"
-        )
+        told = f"episodes of {name} end, and the evaluator is for continuing tasks. "
+        raise InvalidInputError(f"{told}Here, --restart has it start again")
     return mdp
 
 
@@ -76,10 +74,8 @@ def read_policy(text: str, env: gym.Env[Any, Any], mdp: TabularMDP | None) -> np
 
 
 def best_policy(mdp: TabularMDP) -> OptimalPolicy:
-    """Return a bias-optimal policy; a gain-optimal one where steps take time.
-
-    With durations, bias-optimal policies depend on more than mean durations.
-    """
+    """Return a bias-optimal policy; a gain-optimal one where steps take time."""
+    # With durations, bias-optimal policies depend on more than mean durations.
     return mdp.optimal_policy("bias" if mdp.durations is None else "gain")
 
 
@@ -161,10 +157,11 @@ def check_cost(args: argparse.Namespace, envs: Any, policy: FloatArray, t_max: i
     cost = f"{args.trials:,} trials of {t_max + 1:,} timesteps are {n_steps:.3g} steps, about "
     cost += f"{_duration(minutes)} at the {rate:.2g} steps a second of this machine"
     if minutes > args.max_minutes:
-        raise InvalidInputError(
-            f"{cost}: give a smaller --t-max (without it, ten times the mixing time is taken) or "
-            f"fewer --trials, or allow more than {_duration(args.max_minutes)} with --max-minutes"
+        cost += (
+            ": give a smaller --t-max (without it, ten times the mixing time is taken) or fewer "
         )
+        most = _duration(args.max_minutes)
+        raise InvalidInputError(f"{cost}--trials, or allow more than {most} with --max-minutes")
     if minutes > 1.0 and not args.quiet:
         say(cost)
 

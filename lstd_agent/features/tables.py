@@ -2,8 +2,7 @@
 
 Features of countable observations are a table, one row a state. The agent takes the table itself, a
 builder such as `OneHot` that makes one for any number of states, a function of observations, or a
-scikit-learn transformer. Vector observations take the last two; `lstd_agent.features.vectors` has
-some.
+scikit-learn transformer. Vectors take the last two; `lstd_agent.features.vectors` has some.
 """
 
 from __future__ import annotations
@@ -181,10 +180,8 @@ def feature_table(features: Features, observations: NDArray[np.generic]) -> Rows
     """Return checked features (S, d) of all observations (S,) or (S, k); a table is copied."""
     table: Any = features
     if isinstance(features, str | type):
-        raise InvalidInputError(
-            "features are an array, a function, a transformer or a builder such as OneHot(); got "
-            f"{features!r}"
-        )
+        told = "features are an array, a function, a transformer or a builder such as OneHot(); "
+        raise InvalidInputError(f"{told}got {features!r}")
     n = len(observations)
     if isinstance(features, TableBuilder):
         table = features.table(n)
