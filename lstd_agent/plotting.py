@@ -1,4 +1,4 @@
-"""A figure of a fit: values, occupancy over time, and the neighbourhoods over the trial.
+"""A figure of a fit: values, occupancy over time, and the neighborhoods over the trial.
 
 Time is on a logarithmic axis, since the start is where a distribution moves.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Largest numbers of error bars and of neighbourhoods in the legend; rows of a heat map, and the
+# Largest numbers of error bars and of neighborhoods in the legend; rows of a heat map, and the
 # trials that it counts.
 _MOST_BARS, _MOST_NAMED, _N_BINS, _N_TRIALS = 200, 10, 40, 2000
 
@@ -37,7 +37,7 @@ def draw(fit: Fit) -> Figure:
 
 
 def mark_anchors(axes: Axes, anchors: ArrayLike) -> None:
-    """Give axes a logarithmic axis of time, and a line where each neighbourhood begins."""
+    """Give axes a logarithmic axis of time, and a line where each neighborhood begins."""
     starts = np.asarray(anchors)
     for start in starts:
         axes.axvline(start, color=COLORS[1], linewidth=min(1.6, 12.0 / len(starts)), zorder=3)
@@ -56,7 +56,7 @@ def _candidate_places(fit: Fit) -> tuple[FloatArray, str]:
 
 
 def _draw_values(axes: Axes, fit: Fit) -> None:
-    """Draw values of each neighbourhood, with error bars, at the candidates in its support."""
+    """Draw values of each neighborhood, with error bars, at the candidates in its support."""
     system = fit.system
     place, label = _candidate_places(fit)
     shown: list[FloatArray] = []
@@ -82,7 +82,7 @@ def _draw_values(axes: Axes, fit: Fit) -> None:
 
 
 def _standard_errors(fit: Fit, candidates: IntArray, k: int) -> FloatArray:
-    """Return standard errors by neighbourhood k; NaN, which draws no bar, where there is none."""
+    """Return standard errors by neighborhood k; NaN, which draws no bar, where there is none."""
     errors = np.full(len(candidates), np.nan)
     known = candidates != fit.source.terminal
     if known.any() and len(fit.system.anchors) <= _MOST_NAMED:
@@ -93,7 +93,7 @@ def _standard_errors(fit: Fit, candidates: IntArray, k: int) -> FloatArray:
 
 
 def _draw_occupancies(axes: Any, fit: Fit) -> None:
-    """Draw occupancy over time; for vectors of several numbers, by neighbourhood."""
+    """Draw occupancy over time; for vectors of several numbers, by neighborhood."""
     axes.set_title("Occupancy")
     source = fit.source
     place, label = _candidate_places(fit)
@@ -129,7 +129,7 @@ def _draw_occupancies(axes: Any, fit: Fit) -> None:
 
 
 def _draw_distances(axes: Axes, fit: Fit) -> None:
-    """Draw each timestep's squared distance from its anchor, and where neighbourhoods begin."""
+    """Draw each timestep's squared distance from its anchor, and where neighborhoods begin."""
     axes.set(title="Neighborhoods: squared distance from the anchor", ylabel="distance²")
     try:
         squared = sampled_distance(fit.options.distance, fit.source)

@@ -207,10 +207,11 @@ class CountedImprover(Improver):
         self.counts = reduce(add, [counts for counts, _ in rounds], self.counts)
         self.starts = self.starts + np.sum([starts for _, starts in rounds], axis=0)
 
-    def evaluate(self, *, from_start: bool = False) -> ActionValues:
-        """Return the policy's action values by all counts; if unknown, actions are as frequent.
+    def evaluate(self, starts: IntArray | None = None) -> ActionValues:
+        """Return the action values of the policy by all counts.
 
-        They are relative to the recurrent class of the largest gain, or to one that starts lead to.
+        Where it has no action, it takes actions with their frequencies. Values are relative to the
+        recurrent class of the largest gain, or to one that starts lead to.
         """
         n = np.asarray(self.counts.n_samples, dtype=np.float64)
         policy = n / np.maximum(n.sum(axis=1, keepdims=True), 1.0)
@@ -219,13 +220,12 @@ class CountedImprover(Improver):
         chained = PolicyChain(self.counts, policy)
         if self.encoding.ends:
             return ActionValues(chained, self.encoding.terminal, 0.0)
-        starts = np.flatnonzero(self.starts) if from_start else None
         return ActionValues(chained, chained.main_state(starts))
 
     def evaluate_start(self) -> tuple[float, float]:
         """Return the policy's gain, and its mean bias of the start, NaN if not determined."""
-        found = self.evaluate(from_start=True)
-        started = self.starts > 0
+        started = np.flatnonzero(self.starts)
+        found = self.evaluate(started)
         mean = np.average(found.values[started], weights=self.starts[started])
         return found.gain, float(mean - found.settled_value)
 

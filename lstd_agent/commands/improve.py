@@ -77,10 +77,11 @@ def improve(args: argparse.Namespace) -> int:
     policy: Any = search.policy_
     exact, optimum, table = None, None, None if callable(policy) else policy.tolist()
     if mdp is not None and best is not None:
-        optimum = optimum_of(mdp, best)
+        start = mdp.initial_distribution  # the start's gain and bias with an optimal policy
+        optimum = float(start @ best.gain), float(start @ best.bias)
         if table is not None:
-            start = int(search.env.single_action_space.start)  # type: ignore[union-attr]
-            exact = exact_figures(mdp, best, policy - start)
+            exact = exact_figures(mdp, best, policy - int(actions.start))
+            exact |= {"optimal_gain": optimum[0], "optimal_start_value": optimum[1]}
     report = {"env_id": args.env_id, "t_max": t_max, "n_trials": args.trials, "seed": args.seed}
     report |= {"converged": search.converged, "account": search.summary().splitlines()}
     report |= {"iterations": [asdict(each) for each in search.iterations], "policy": table}
@@ -117,12 +118,6 @@ def iterate(args: argparse.Namespace, search: PolicyIteration) -> int:
     return status
 
 
-def optimum_of(mdp: TabularMDP, best: OptimalPolicy) -> tuple[float, float]:
-    """Return the start's gain and bias with an optimal policy."""
-    start = mdp.initial_distribution
-    return float(start @ best.gain), float(start @ best.bias)
-
-
 def exact_figures(mdp: TabularMDP, best: OptimalPolicy, policy: Any) -> dict[str, Any]:
     """Return exact figures of a policy, given by the action (from 0) of each state."""
     states, allowed = np.arange(mdp.n_states), mdp.allowed_actions
@@ -132,7 +127,6 @@ def exact_figures(mdp: TabularMDP, best: OptimalPolicy, policy: Any) -> dict[str
         chain = mdp.induce(actions)
         start = float(mdp.initial_distribution @ chain.bias)
         found = {"exact_gain": chain.gain, "exact_start_value": start}
-    found["optimal_gain"], found["optimal_start_value"] = optimum_of(mdp, best)
     return {**found, "n_optimal_actions": int(best.optimal_actions[states, actions].sum())}
 
 
