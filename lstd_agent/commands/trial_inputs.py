@@ -157,10 +157,8 @@ def check_cost(args: argparse.Namespace, envs: Any, policy: FloatArray, t_max: i
     cost = f"{args.trials:,} trials of {t_max + 1:,} timesteps are {n_steps:.3g} steps, about "
     cost += f"{_duration(minutes)} at the {rate:.2g} steps a second of this machine"
     if minutes > args.max_minutes:
-        told = (
-            f"{cost}: give a smaller --t-max (without it, ten times the mixing time is taken) or "
-        )
-        told += f"fewer --trials, or allow more than {_duration(args.max_minutes)} with "
+        told = f"{cost}: give a smaller --t-max (without it, ten times the mixing time is taken)"
+        told += f" or fewer --trials, or allow more than {_duration(args.max_minutes)} with "
         raise InvalidInputError(f"{told}--max-minutes")
     if minutes > 1.0 and not args.quiet:
         say(cost)
