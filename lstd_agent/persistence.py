@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from lstd_agent.backups import LambdaReturn, MultiStep
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.features.kernels import Kernel
-from lstd_agent.features.rows import is_sparse
+from lstd_agent.features.rows import Kernel, is_sparse
 from lstd_agent.features.tables import GaussianFeatures, OneHot, Standardized, is_table
 from lstd_agent.features.vectors import (
     FourierBasis,
