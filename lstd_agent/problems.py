@@ -21,15 +21,18 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lstd_agent.agent import SeminormLSTDAgent
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.features.tables import GaussianFeatures
 from lstd_agent.trials.counts import TransitionCounts
 from unichain_gym import MarkovChain, TabularMDP, make_mdp, simulate_counts
+
+if TYPE_CHECKING:
+    from lstd_agent.agent import SeminormLSTDAgent
 
 ENVIRONMENTS = ("h6", "h36", "h36c", "h70", "h100", "c10", "c35", "c35c", "c75", "c100")
 """The paper's environments."""
@@ -37,11 +40,8 @@ ENVIRONMENTS = ("h6", "h36", "h36c", "h70", "h100", "c10", "c35", "c35c", "c75",
 RHOS = (0.49, 0.33, 0.19, 0.09, 0.06, 0.03)
 """The paper's numbers of features per state."""
 
-# Number of timesteps tried as the start of the second neighbourhood of `best_values`.
+# Number of timesteps tried as the start of the second neighbourhood of `limit_errors`.
 _ANCHORS_TRIED = 60
-
-# About so many numbers are in the working arrays of `StepwiseErrors`.
-_CHUNK = 2**22
 
 
 @dataclass(frozen=True)
@@ -150,17 +150,17 @@ class PiecewiseValues:
         values = agent.predict(np.tile(states, len(anchors)), t).reshape(len(anchors), n_states)
         return cls(anchors, values, int(agent.main_reference_) - first)
 
-    def at(self, n_timesteps: int) -> IntArray:
-        """Return the neighbourhood of each timestep from 0, shape (n_timesteps,)."""
-        return np.searchsorted(self.anchors, np.arange(n_timesteps), "right") - 1
-
     def by_timestep(self, n_timesteps: int) -> FloatArray:
         """Return the values of each timestep from 0, shape (n_timesteps, S)."""
-        return np.asarray(self.values[self.at(n_timesteps)])
+        at = np.searchsorted(self.anchors, np.arange(n_timesteps), "right") - 1
+        return np.asarray(self.values[at])
 
 
 class StepwiseErrors:
-    """The errors of values on one chain with features (S, d) and p^t (t_max + 1, S)."""
+    """The errors of values on one chain with features (S, d) and p^t (t_max + 1, S).
+
+    Each error is a function of `PiecewiseValues` that returns one number a timestep, (t_max + 1,).
+    """
 
     def __init__(
         self,
@@ -177,38 +177,31 @@ class StepwiseErrors:
         """M with Z† = MᵀM for Z = Fᵀ diag(p^t) F, of each timestep until p^t has settled."""
         F = self.features
         moving = self.distributions[: settled_time(self.chain, self.distributions) + 1]
-        n, d = len(moving), F.shape[1]
-        M = np.empty((n, d, d))
-        step = max(1, _CHUNK // (F.size + d * d))
-        for k in range(0, n, step):
-            eigenvalue, U = np.linalg.eigh(F.T @ (moving[k : k + step, :, None] * F))
+        M = []
+        for k in range(0, len(moving), 100):  # all at once would take S / d times the memory
+            eigenvalue, U = np.linalg.eigh(F.T @ (moving[k : k + 100, :, None] * F))
             keep = eigenvalue > self._rcond * eigenvalue[:, -1:]
             root = np.where(keep, eigenvalue, 1.0) ** -0.5 * keep
-            M[k : k + step] = root[:, :, None] * U.transpose(0, 2, 1)
-        return M
+            M.append(root[:, :, None] * U.transpose(0, 2, 1))
+        return np.concatenate(M)
 
     def repb(self, found: PiecewiseValues) -> FloatArray:
-        """Return the root projected Bellman error of each timestep, shape (t_max + 1,)."""
-        chain, n = self.chain, len(self._whitening)
-        T = len(self.distributions)
+        """Return the root projected Bellman errors."""
+        chain, M = self.chain, self._whitening
         ahead = np.asarray(chain.transition_matrix @ found.values.T).T
         above = chain.gain if chain.durations is None else chain.gain * chain.durations
-        residual = chain.reward - above + ahead - found.values
-        t, k = np.minimum(np.arange(T), n - 1), found.at(T)
-        errors = []
-        step = max(1, _CHUNK // self._whitening[0].size)
-        for now in (slice(start, start + step) for start in range(0, T, step)):
-            projected = (self.distributions[t[now]] * residual[k[now]]) @ self.features
-            root = np.matmul(self._whitening[t[now]], projected[:, :, None])[:, :, 0]
-            errors.append(np.linalg.norm(root, axis=1))
-        return np.concatenate(errors)
+        residual = PiecewiseValues(found.anchors, chain.reward - above + ahead - found.values, 0)
+        y = (self.distributions * residual.by_timestep(len(self.distributions))) @ self.features
+        moving = np.matmul(M, y[: len(M), :, None])[:, :, 0]
+        root = np.concatenate((moving, y[len(M) :] @ M[-1].T))
+        return np.asarray(np.linalg.norm(root, axis=1))
 
     def rems(self, found: PiecewiseValues) -> FloatArray:
-        """Return the root mean squared error of each timestep, shape (t_max + 1,)."""
+        """Return the root mean squared errors."""
         return _root_mean_square(self.distributions, self._error(found))
 
     def rems_without_offset(self, found: PiecewiseValues) -> FloatArray:
-        """Return the root mean squared error about the mean error, shape (t_max + 1,)."""
+        """Return the root mean squared errors about the mean error."""
         p, error = self.distributions, self._error(found)
         return _root_mean_square(p, error - np.einsum("ts,ts->t", p, error)[:, None])
 
@@ -249,20 +242,21 @@ def root_errors(values: FloatArray, chain: MarkovChain, distributions: FloatArra
     return _root_mean_square(distributions, error)
 
 
-def best_values(chain: MarkovChain, features: FloatArray, distributions: FloatArray) -> FloatArray:
-    """Return the values of the projection limit with two neighbourhoods, shape (t_max + 1, S).
+def limit_errors(chain: MarkovChain, features: FloatArray, distributions: FloatArray) -> FloatArray:
+    """Return the rems of each timestep at the projection limit with two neighbourhoods.
 
     The second neighbourhood begins where the total rems is smallest, to within a few percent.
     """
-    T, best, least = len(distributions), np.empty(0), np.inf
-    for anchor in np.unique(np.geomspace(1, T, _ANCHORS_TRIED).astype(np.int64)):
+    T = len(distributions)
+
+    def errors(anchor: int) -> FloatArray:
         anchors = np.array([0, anchor] if anchor < T else [0])
         found = best_linear(features, chain.bias, distributions, anchors)
         values = PiecewiseValues(anchors, found, 0).by_timestep(T)
-        total = float(root_errors(values, chain, distributions).sum())
-        if total < least:
-            best, least = values, total
-    return best
+        return root_errors(values, chain, distributions)
+
+    tried = np.unique(np.geomspace(1, T, _ANCHORS_TRIED).astype(np.int64)).tolist()
+    return min(map(errors, tried), key=np.sum)
 
 
 def _root_mean_square(distributions: FloatArray, error: FloatArray) -> FloatArray:

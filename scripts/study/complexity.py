@@ -23,7 +23,7 @@ import pandas as pd
 from lstd_agent import LambdaReturn
 from lstd_agent.problems import population_counts, random_problem, regimes
 from lstd_agent.results import Row
-from lstd_agent.scoring import markdown
+from lstd_agent.summary import markdown
 from study.sampled import sampled_regimes
 from study.store import Among, Key, Study, Task, generator
 
