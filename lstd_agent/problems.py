@@ -251,9 +251,9 @@ def limit_errors(chain: MarkovChain, features: FloatArray, distributions: FloatA
 
     def errors(anchor: int) -> FloatArray:
         anchors = np.array([0, anchor] if anchor < T else [0])
-        found = best_linear(features, chain.bias, distributions, anchors)
-        values = PiecewiseValues(anchors, found, 0).by_timestep(T)
-        return root_errors(values, chain, distributions)
+        error = best_linear(features, chain.bias, distributions, anchors) - chain.bias
+        squares = distributions @ (error - error[-1] @ chain.stationary_distribution).T ** 2
+        return np.asarray(np.sqrt(np.where(np.arange(T) < anchor, squares[:, 0], squares[:, -1])))
 
     tried = np.unique(np.geomspace(1, T, _ANCHORS_TRIED).astype(np.int64)).tolist()
     return min(map(errors, tried), key=np.sum)

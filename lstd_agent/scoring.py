@@ -218,8 +218,9 @@ class Scores:
         ]
         heads = [head for head, _, _ in MEASURES.values()]
         return (
-            f"Medians over {len({*map(_problem, self.rows)})} problems. *limit*: the projection limit of the "
-            f"problem's features with two neighborhoods; *CE*: {REFERENCE} with the same trials; "
+            f"Medians over {len({*map(_problem, self.rows)})} problems. *limit*: the projection "
+            "limit of the problem's features with two neighborhoods; "
+            f"*CE*: {REFERENCE} with the same trials; "
             f"*start*: rems at the start.\n\n{markdown(['method', *heads], cells)}\n\n"
             "total rems / limit: median (lower to upper quartile) over seeds.\n\n"
             f"{markdown(['env', 'ρ', *self.methods], by_env)}\n"
@@ -311,9 +312,7 @@ def _named(method: Method | Mapping[str, Method]) -> dict[str, Method]:
         if name == "<lambda>":
             raise InvalidInputError(f"{each!r} has no name: give {{'its name': method}}")
         if name in BUILT_IN and each is not BUILT_IN[name]:
-            raise InvalidInputError(
-                f"there is a method {name!r} of ours: give {{'another': method}}"
-            )
+            raise InvalidInputError(f"there is a method {name!r} of ours: give {{'other': method}}")
     return dict(method)
 
 
