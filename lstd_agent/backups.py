@@ -16,7 +16,7 @@ import numbers
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from lstd_agent.errors import InvalidInputError
+from lstd_agent.errors import InvalidInputError, check_integer
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,7 @@ class MultiStep:
     steps: int
 
     def __post_init__(self) -> None:
-        is_integer = isinstance(self.steps, numbers.Integral) and self.steps is not True
-        if not is_integer or self.steps < 1:
-            raise InvalidInputError(f"steps must be an integer from 1; got {self.steps!r}")
-        object.__setattr__(self, "steps", int(self.steps))
+        object.__setattr__(self, "steps", check_integer("steps", self.steps, 1))
 
 
 @dataclass(frozen=True)

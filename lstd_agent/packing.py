@@ -160,17 +160,14 @@ def read(path: str | os.PathLike[str], kind: type, what: str, makers: Makers) ->
 
     Raises `InvalidInputError` if it is no such file, has another format, or is damaged.
     """
-    with open(path, "rb") as file:
-        try:
-            arrays = _read_arrays(file, os.fstat(file.fileno()).st_size)
-            facts = json.loads(arrays.pop("facts").tobytes().decode("utf-32-le").rstrip("\0"))
-            version = facts["format_version"]
-        except Exception as error:  # libraries raise many types for other files
-            raise InvalidInputError(f"{path} is not a saved {what}: {error}") from error
+    with open(path, "rb") as file, refusing(path, f"is not a saved {what}"):
+        arrays = _read_arrays(file, os.fstat(file.fileno()).st_size)
+        facts = json.loads(arrays.pop("facts").tobytes().decode("utf-32-le").rstrip("\0"))
+        version = facts["format_version"]
     if version != FORMAT_VERSION:
-        remedy = "install a newer one"
-        if isinstance(version, int) and version < FORMAT_VERSION:
-            remedy = "load it with the version that wrote it, or collect again"
+        is_older = isinstance(version, int) and version < FORMAT_VERSION
+        older = "load it with the version that wrote it, or collect again"
+        remedy = older if is_older else "install a newer one"
         raise InvalidInputError(
             f"{path} has format {version!r:.20}, and this version of lstd_agent reads format "
             f"{FORMAT_VERSION}: {remedy}"

@@ -1,13 +1,9 @@
-r"""Scores of a user's method on problems with exact answers, and our own methods beside it.
+"""Scores of a user's method on problems with exact answers, and our own methods beside it.
 
 A problem is an environment, a random policy and random features (`lstd_agent.problems`). A method
 is a callable ``method(env, policy, budget, seed)`` that sees trials only. Its values v(s), or
-v_t(s), are compared with the exact bias b by the *total rems*
-
-.. math:: \sum_{t=0}^{t_{max}} \Big(\sum_s p^t(s) (v_t(s) - c - b(s))^2\Big)^{1/2}
-
-(eq. ``tot_rooterr``), and by its first term, the *rems at the start*. The constant c makes the mean
-of the values under the stationary distribution, at t_max, 0, like the mean of b.
+v_t(s), are compared with the exact bias, both with a mean of 0 under the stationary distribution
+at t_max, by the *total rems* (eq. ``tot_rooterr``) and its first term, the *rems at the start*.
 """
 
 from __future__ import annotations
@@ -42,11 +38,10 @@ from unichain_gym import TabularMDP, TabularVectorEnv
 
 __all__ = ["Budget", "BudgetError", "BudgetedEnv", "Scores", "ScoringError", "score", "trials"]
 
-Method = Callable[..., Any]
-
 REFERENCE = "certainty_equivalence"
 """Scores are multiples of this method's errors, and of the projection limit."""
 
+Method = Callable[..., Any]
 KEY = ("method", "source", "env", "model", "rho", "seed")
 _problem = itemgetter(*KEY[2:])
 FIELDS = (*KEY, "total_rems", "start_rems", "seconds", "gain_error", "limit_total", "limit_start")
@@ -108,8 +103,7 @@ class BudgetedEnv(VectorWrapper):
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Take a step in each copy."""
         if self._t > self.budget.t_max:
-            told = f"a trial ends with the step at timestep t_max = {self.budget.t_max}: reset"
-            raise BudgetError(told)
+            raise BudgetError(f"a trial ends with the step at timestep t_max = {self.budget.t_max}")
         self._t += 1
         return self.env.step(actions)
 
@@ -148,9 +142,7 @@ def _run(agent: SeminormLSTDAgent, env: Any, policy: Any, budget: Budget, seed: 
 def _tabular(*problem: Any) -> Any:
     """Solve the chain of all counted transitions; unknown values are 0, the mean."""
     counts = _run(SeminormLSTDAgent(OneHot()), *problem).counts
-    tail = slice((counts.t_max + 1) // 2, None)
-    gain = float(counts.reward_sums[tail].sum() / counts.transition_counts[tail].sum())
-    return np.nan_to_num(baselines.certainty_equivalence(counts, gain)), gain
+    return np.nan_to_num(baselines.certainty_equivalence(counts)), baselines.late_gain(counts)
 
 
 def _ours(make: Method, *problem: Any, features: FloatArray) -> Any:
@@ -206,21 +198,20 @@ class Scores:
         return found
 
     def __str__(self) -> str:
-        def written(shape: str, *what: Any, **of: Any) -> str:
-            found = self.measures(*what, **of)
+        def written(method: str, measure: str, shape: str, **of: Any) -> str:
+            found = self.measures(method, measure, **of)
             return shape.format(*np.quantile(found, (0.5, 0.25, 0.75))) if found else "none"
 
-        cells = [[m, *(written("{:.3g}", m, each) for each in MEASURES)] for m in self.methods]
-        what = "{:.3g} ({:.3g} to {:.3g})", "total_to_limit"
+        cells = [[m, *(written(m, each, "{:.3g}") for each in MEASURES)] for m in self.methods]
+        what = "total_to_limit", "{:.3g} ({:.3g} to {:.3g})"
         by_env = [
-            [env, rho, *(written(what[0], m, what[1], env=env, rho=rho) for m in self.methods)]
+            [env, rho, *(written(m, *what, env=env, rho=rho) for m in self.methods)]
             for env, rho in dict.fromkeys((row["env"], row["rho"]) for row in self.rows)
         ]
-        heads = [head for head, _, _ in MEASURES.values()]
+        n, heads = len({*map(_problem, self.rows)}), [head for head, _, _ in MEASURES.values()]
         return (
-            f"Medians over {len({*map(_problem, self.rows)})} problems. *limit*: the projection "
-            "limit of the problem's features with two neighborhoods; "
-            f"*CE*: {REFERENCE} with the same trials; "
+            f"Medians over {n} problems. *limit*: the projection limit of the problem's features "
+            f"with two neighborhoods; *CE*: {REFERENCE} with the same trials; "
             f"*start*: rems at the start.\n\n{markdown(['method', *heads], cells)}\n\n"
             "total rems / limit: median (lower to upper quartile) over seeds.\n\n"
             f"{markdown(['env', 'ρ', *self.methods], by_env)}\n"
@@ -268,28 +259,36 @@ def score(
 
     Raises
     ------
-    ScoringError
-        If the method fails, exceeds its budget, or returns something else.
-    InvalidInputError
-        If an argument does not fit.
+    ScoringError, InvalidInputError
+        If the method fails, exceeds its budget or returns something else; if an argument is wrong.
     """
     for argument, names in (("against", against), ("environments", environments)):
         if isinstance(names, str):
-            raise InvalidInputError(f"{argument} must be a sequence; got {names!r}: a list has [ ]")
+            raise InvalidInputError(f"{argument} must be a sequence; got {names!r}: [{names!r}]?")
     for name in against:
         if name not in BUILT_IN:
             raise InvalidInputError(f"against must be among {', '.join(BUILT_IN)}; got {name!r}")
     t_max = None if t_max is None else check_integer("t_max", t_max, 1)
     settings = {"n_trials": check_integer("n_trials", n_trials, 1), "t_max": t_max}
-    ours = {name: m for name, m in BUILT_IN.items() if name in (REFERENCE, *against)}
-    methods = {**_named(method), **ours}
+    if not isinstance(method, Mapping):
+        function = method.func if isinstance(method, partial) else method
+        method = {getattr(function, "__name__", type(function).__name__): method}
+    for name, each in method.items():
+        if not callable(each):
+            raise InvalidInputError(f"a method must be callable; got {each!r}")
+        if name == "<lambda>":
+            raise InvalidInputError(f"{each!r} has no name: give {{'its name': method}}")
+        if name in BUILT_IN and each is not BUILT_IN[name]:
+            raise InvalidInputError(f"there is a method {name!r} of ours: give {{'other': method}}")
+    methods = {**method, **{k: v for k, v in BUILT_IN.items() if k in (REFERENCE, *against)}}
     sources = {name: source_of(each) for name, each in methods.items()}
     numbers = range(check_integer("seeds", seeds, 1)) if isinstance(seeds, int) else seeds
     wanted = []
     for env in dict.fromkeys(environments):
         mdp = environments[env] if isinstance(environments, Mapping) else model_of(env)
         regimes = problems.some_regimes(env, mdp, rhos)
-        arrays = (mdp.next_state, mdp.probability, mdp.reward, mdp.initial_distribution)
+        of_model = "next_state", "probability", "reward", "initial_distribution", "durations"
+        arrays = (np.asarray(getattr(mdp, name), np.float64) for name in of_model)
         model = digest(b"".join(array.tobytes() for array in arrays))
         for seed, (name, each) in product(numbers, methods.items()):
             keys = {r: (name, sources[name], env, model, r.rho, seed) for r in regimes}
@@ -301,26 +300,8 @@ def score(
     return Scores(tuple(row for row in store.rows if store.key_of(row) in asked), tuple(methods))
 
 
-def _named(method: Method | Mapping[str, Method]) -> dict[str, Method]:
-    """Return methods by name."""
-    if not isinstance(method, Mapping):
-        function = method.func if isinstance(method, partial) else method
-        method = {getattr(function, "__name__", type(function).__name__): method}
-    for name, each in method.items():
-        if not callable(each):
-            raise InvalidInputError(f"a method must be callable; got {each!r}")
-        if name == "<lambda>":
-            raise InvalidInputError(f"{each!r} has no name: give {{'its name': method}}")
-        if name in BUILT_IN and each is not BUILT_IN[name]:
-            raise InvalidInputError(f"there is a method {name!r} of ours: give {{'other': method}}")
-    return dict(method)
-
-
 def score_rows(task: tuple[Any, ...]) -> list[Row]:
-    """Run a method on a model with a seed, and compare its values with the exact bias.
-
-    There is a row for each feature regime; a method without features runs once for all of them.
-    """
+    """Run a method, once or with the features of each regime, and return rows of its errors."""
     keys, method, mdp, seed, n_trials, t_max = task
     chain = mdp.induce(problems.random_policy(mdp, seed))
     budget = Budget(n_trials, t_max or 10 * chain.mixing_time())

@@ -387,8 +387,9 @@ class PolicyIteration:
             raise InvalidInputError(
                 f"the search in {path} explores by a function: give it to load(..., explore=...)"
             )
-        if set(saved.options) != set(_OPTIONS):
-            raise InvalidInputError(f"{path} is damaged: its options are {list(saved.options)}")
+        with refusing(path):
+            if set(saved.options) != set(_OPTIONS):
+                raise InvalidInputError(f"its options are {list(saved.options)}")
         search = cls(
             env, explore=explore, features=features, pair_features=pair_features, **saved.options
         )
