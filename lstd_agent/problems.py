@@ -103,9 +103,12 @@ def random_chain(environment: str, seed: int) -> MarkovChain:
 
 
 def random_problem(environment: str, seed: int) -> tuple[MarkovChain, FloatArray]:
-    """Return the `random_chain`, and its p^t for ten times its mixing time, (t_max + 1, S)."""
+    """Return the `random_chain`, and its p^t for ten times its mixing time, (t_max + 1, S).
+
+    No small change of p^t is cut short: root errors, of weights √p^t(s), would show 1e-16.
+    """
     chain = random_chain(environment, seed)
-    return chain, full_distributions(chain, 10 * chain.mixing_time())
+    return chain, chain.stepwise_distributions(10 * chain.mixing_time(), tol=0.0)
 
 
 def population_counts(
@@ -113,14 +116,6 @@ def population_counts(
 ) -> TransitionCounts:
     """Return the counts of trials, drawn without simulating each trial."""
     return TransitionCounts.of(simulate_counts(chain, n_trials, t_max, rng))
-
-
-def full_distributions(chain: MarkovChain, t_max: int) -> FloatArray:
-    """Return p^t for t = 0 … t_max, shape (t_max + 1, S), without cutting small changes short.
-
-    Root errors weight states by √p^t(s), so that a transient mass of 1e-16 would show.
-    """
-    return chain.stepwise_distributions(t_max, tol=0.0)
 
 
 def settled_time(chain: MarkovChain, distributions: FloatArray) -> int:

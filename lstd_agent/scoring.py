@@ -305,7 +305,7 @@ def score_rows(task: tuple[Any, ...]) -> list[Row]:
     keys, method, mdp, seed, n_trials, t_max = task
     chain = mdp.induce(problems.random_policy(mdp, seed))
     budget = Budget(n_trials, t_max or 10 * chain.mixing_time())
-    p = problems.full_distributions(chain, budget.t_max)
+    p = chain.stepwise_distributions(budget.t_max, tol=0.0)
     takes_features = "features" in inspect.signature(method).parameters
     rows: list[Row] = []
     for regime, key in keys.items():
