@@ -38,15 +38,14 @@ Task = TypeVar("Task")
 PACKAGES = ("numpy", "scipy", "gymnasium", "POT")
 
 # These modules show results and compute none.
-_SHOWING = re.compile(r"commands/|progress\.py|study/(claims|figures|pages|studies|tables)\.py")
+_SHOWING = re.compile(
+    r"commands/|(progress|summary|study/(claims|figures|pages|studies|tables))\.py"
+)
 
 
 @cache
 def code_version(*folders: Path) -> str:
-    """Return the version of the packages, and a hash of the source that computes rows.
-
-    The source is both packages and the folders, without the modules that only show results.
-    """
+    """Return the version of the packages, and a hash of their and the folders' computing source."""
     packages = (Path(str(package.__file__)).parent for package in (unichain_gym, lstd_agent))
     files = []
     for root in (*packages, *folders):
@@ -105,11 +104,10 @@ def one_line(facts: Mapping[str, Any]) -> str:
 
 
 class RowStore:
-    """The rows of one experiment with one setting, computed by the present code.
+    """The rows of one experiment with one setting, computed by the present ``code``.
 
-    ``settings`` are everything that rows depend on beside their ``key`` fields; ``code`` is
-    `code_version` of the packages by default. ``n_outdated`` counts rows with these settings from
-    other code. A line that is no row raises `InvalidInputError`.
+    ``settings`` are everything that rows depend on beside their ``key`` fields. ``n_outdated``
+    counts rows with these settings from other code.
     """
 
     def __init__(
@@ -163,20 +161,16 @@ class RowStore:
     def compute(
         self,
         function: Callable[[Task], list[Row]],
-        missing: Iterable[Task],
+        tasks: Sequence[Task],
         *,
         workers: int = 1,
         executor: Executor | None = None,
         progress: bool | None = None,
     ) -> None:
         """Run the function on each task, in processes or by an executor, and add its new rows."""
-        tasks = list(missing)  # before any row is added
         if self.n_outdated and tasks and progress is not False:
-            print(
-                f"{self.path}: {self.n_outdated} rows of other code than this are left alone, "
-                "and what is missing is computed",
-                file=sys.stderr,
-            )
+            told = f"{self.n_outdated} rows of other code than this are left alone"
+            print(f"{self.path}: {told}, and what is missing is computed", file=sys.stderr)
         with progress_bar(len(tasks), "task", progress) as bar:
 
             def keep(rows: Iterable[Row]) -> None:
