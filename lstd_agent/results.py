@@ -38,7 +38,7 @@ Task = TypeVar("Task")
 PACKAGES = ("numpy", "scipy", "gymnasium", "POT")
 
 # These modules show results and compute none.
-_SHOWING = re.compile(
+_SHOWS = re.compile(
     r"commands/|(progress|summary|study/(claims|figures|pages|studies|tables))\.py"
 )
 
@@ -51,7 +51,7 @@ def code_version(*folders: Path) -> str:
     for root in (*packages, *folders):
         for path in sorted(root.rglob("*.py")):
             name = f"{root.name}/{path.relative_to(root).as_posix()}"
-            if not _SHOWING.match(name.removeprefix("lstd_agent/")):
+            if not _SHOWS.match(name.removeprefix("lstd_agent/")):
                 files.append(f"{name} {digest(path.read_bytes())}\n")
     return f"{unichain_gym.__version__}+{digest(''.join(files).encode())}"
 
