@@ -198,8 +198,7 @@ def _is_allowed(n_bytes: int, file_size: int) -> bool:
 
 def _read_arrays(file: IO[bytes], file_size: int) -> Arrays:
     with zipfile.ZipFile(file) as archive:
-        members = archive.infolist()
-    n_bytes = sum(member.file_size for member in members)
+        n_bytes = sum(member.file_size for member in archive.infolist())
     if not _is_allowed(n_bytes, file_size):
         raise InvalidInputError(f"its {file_size} bytes claim to hold {n_bytes}")
     file.seek(0)

@@ -43,9 +43,8 @@ _MOST_STATES, _MOST_NUMBERS, _MOST_DENSE = 2**22, 2**27, 2**13
 class SavedAgent:
     """The content of an agent's file.
 
-    A function among the options is `lstd_agent.packing.function`. ``actions`` are the number of
-    Discrete actions and the first of them. ``policy`` is None unless it is an array. ``is_fitted``
-    says whether all trials were fitted with these options.
+    A function among the options is `lstd_agent.packing.function`, and None as a policy. ``actions``
+    are the number of Discrete actions and the first of them. ``is_fitted`` is of all these trials.
     """
 
     options: dict[str, Any]

@@ -19,7 +19,7 @@ rems that is much smaller.
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -92,8 +92,8 @@ def random_policy(mdp: TabularMDP, seed: int) -> IntArray:
 
 def random_features(n_states: int, n_features: int, seed: int) -> FloatArray:
     """Return the paper's Gaussian features (section ``state_fea_ker``), shape (S, d)."""
-    drawn = np.random.SeedSequence(seed).spawn(2)[1].generate_state(1)
-    return GaussianFeatures(n_features, int(drawn[0])).table(n_states)
+    [drawn] = np.random.SeedSequence(seed).spawn(2)[1].generate_state(1)
+    return GaussianFeatures(n_features, int(drawn)).table(n_states)
 
 
 def random_chain(environment: str, seed: int) -> MarkovChain:
@@ -151,21 +151,17 @@ class PiecewiseValues:
         return np.asarray(self.values[at])
 
 
+@dataclass(frozen=True, eq=False)
 class StepwiseErrors:
     """The errors of values on one chain with features (S, d) and p^t (t_max + 1, S).
 
     Each error is a function of `PiecewiseValues` that returns one number a timestep, (t_max + 1,).
     """
 
-    def __init__(
-        self,
-        chain: MarkovChain,
-        features: FloatArray,
-        distributions: FloatArray,
-        rcond: float = 1e-10,
-    ) -> None:
-        self.chain, self.features, self.distributions = chain, features, distributions
-        self._rcond = rcond
+    chain: MarkovChain
+    features: FloatArray
+    distributions: FloatArray
+    rcond: float = 1e-10
 
     @cached_property
     def _whitening(self) -> FloatArray:
@@ -175,7 +171,7 @@ class StepwiseErrors:
         M = []
         for k in range(0, len(moving), 100):  # all at once would take S / d times the memory
             eigenvalue, U = np.linalg.eigh(F.T @ (moving[k : k + 100, :, None] * F))
-            keep = eigenvalue > self._rcond * eigenvalue[:, -1:]
+            keep = eigenvalue > self.rcond * eigenvalue[:, -1:]
             root = np.where(keep, eigenvalue, 1.0) ** -0.5 * keep
             M.append(root[:, :, None] * U.transpose(0, 2, 1))
         return np.concatenate(M)
@@ -185,7 +181,7 @@ class StepwiseErrors:
         chain, M = self.chain, self._whitening
         ahead = np.asarray(chain.transition_matrix @ found.values.T).T
         above = chain.gain if chain.durations is None else chain.gain * chain.durations
-        residual = PiecewiseValues(found.anchors, chain.reward - above + ahead - found.values, 0)
+        residual = replace(found, values=chain.reward - above + ahead - found.values)
         y = (self.distributions * residual.by_timestep(len(self.distributions))) @ self.features
         moving = np.matmul(M, y[: len(M), :, None])[:, :, 0]
         root = np.concatenate((moving, y[len(M) :] @ M[-1].T))
@@ -209,7 +205,7 @@ class StepwiseErrors:
         """Return the projection limit of the neighbourhoods."""
         exact = self.chain.relative_value(found.main)
         values = best_linear(self.features, exact, self.distributions, found.anchors)
-        return float(self.rems(PiecewiseValues(found.anchors, values, found.main)).sum())
+        return float(self.rems(replace(found, values=values)).sum())
 
     def _error(self, found: PiecewiseValues) -> FloatArray:
         """Estimated minus exact relative value, shape (t_max + 1, S)."""
@@ -228,9 +224,9 @@ def best_linear(
 
 
 def root_errors(values: FloatArray, chain: MarkovChain, distributions: FloatArray) -> FloatArray:
-    """Return the rems of each timestep of values (S,) or (t_max + 1, S), shape (t_max + 1,).
+    """Return the rems of each timestep of values (S,) or (t_max + 1, S), given up to a constant.
 
-    Values are given up to a constant: their mean error under p*, at t_max, is subtracted.
+    Their mean error under p*, at t_max, is subtracted.
     """
     error = np.broadcast_to(values - chain.bias, distributions.shape)
     error = error - error[-1] @ chain.stationary_distribution

@@ -38,9 +38,7 @@ Task = TypeVar("Task")
 PACKAGES = ("numpy", "scipy", "gymnasium", "POT")
 
 # These modules show results and compute none.
-_SHOWS = re.compile(
-    r"commands/|(progress|summary|study/(claims|figures|pages|studies|tables))\.py"
-)
+_SHOWS = re.compile(r"commands/|(progress|summary|study/(claims|figures|pages|studies|tables))\.py")
 
 
 @cache
