@@ -28,8 +28,7 @@ import numpy as np
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.features.tables import GaussianFeatures
-from lstd_agent.trials.counts import TransitionCounts
-from unichain_gym import MarkovChain, TabularMDP, make_mdp, simulate_counts
+from unichain_gym import MarkovChain, TabularMDP, make_mdp
 
 if TYPE_CHECKING:
     from lstd_agent.agent import SeminormLSTDAgent
@@ -109,13 +108,6 @@ def random_problem(environment: str, seed: int) -> tuple[MarkovChain, FloatArray
     """
     chain = random_chain(environment, seed)
     return chain, chain.stepwise_distributions(10 * chain.mixing_time(), tol=0.0)
-
-
-def population_counts(
-    chain: MarkovChain, n_trials: int, t_max: int, rng: np.random.Generator
-) -> TransitionCounts:
-    """Return the counts of trials, drawn without simulating each trial."""
-    return TransitionCounts.of(simulate_counts(chain, n_trials, t_max, rng))
 
 
 def settled_time(chain: MarkovChain, distributions: FloatArray) -> int:

@@ -15,7 +15,7 @@ import os
 import platform
 import re
 import sys
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from datetime import datetime, timezone
 from functools import cache, partial
@@ -151,10 +151,6 @@ class RowStore:
     def rows(self) -> list[Row]:
         """All rows of this setting, sorted by key."""
         return [self._rows[key] for key in sorted(self._rows)]
-
-    def asked(self, **fields: Container[Any]) -> list[Row]:
-        """Return the rows whose fields are among the given values, sorted by key."""
-        return [row for row in self.rows if all(row[k] in among for k, among in fields.items())]
 
     def compute(
         self,
