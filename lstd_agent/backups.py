@@ -20,7 +20,12 @@ from lstd_agent.errors import InvalidInputError, check_integer
 
 @dataclass(frozen=True)
 class MultiStep:
-    """Targets of m ``steps``, at least 1; those that reach the end of the trials bootstrap there.
+    """Targets of m steps, as an argument of the agent.
+
+    Parameters
+    ----------
+    steps : int
+        m, at least 1. Targets that reach the end of the trials bootstrap there.
 
     Examples
     --------
@@ -37,9 +42,12 @@ class MultiStep:
 
 @dataclass(frozen=True)
 class LambdaReturn:
-    """A weighted mean of the targets of 1, 2, 3 … steps, by a ``decay`` λ.
+    """A weighted mean of the targets of 1, 2, 3 … steps, as an argument of the agent.
 
-    It is from 0 (one step) to 1 (to the end of the trials).
+    Parameters
+    ----------
+    decay : float
+        λ, from 0 (one step) to 1 (to the end of the trials).
 
     Examples
     --------
