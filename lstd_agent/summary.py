@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lstd_agent.fit import Fit
 from lstd_agent.system.distances import falls_back
+
+if TYPE_CHECKING:
+    from lstd_agent.fit import Fit
 
 _COLUMNS = ("anchor", "stop", "window", "reference", "occupancy", "samples", "rank", "condition")
 _LABELED = re.compile(r"(\w[\w ]*?)(?:\s{2,}|: )(.+)")
