@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from gymnasium import Space, spaces
@@ -33,7 +33,9 @@ from lstd_agent.trials.counts import ActionCounts
 from lstd_agent.trials.encoding import MAX_COUNTED
 from lstd_agent.trials.kept import KeptTrials
 from lstd_agent.trials.spaces import Numbering, flat_size
-from lstd_agent.trials.store import TrialStore
+
+if TYPE_CHECKING:
+    from lstd_agent.trials.store import TrialStore
 
 # Limits for any file: states, numbers of a table, and dense features.
 _MOST_STATES, _MOST_NUMBERS, _MOST_DENSE = 2**22, 2**27, 2**13
