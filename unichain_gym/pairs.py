@@ -70,13 +70,8 @@ class Pairs:
     def of(self, rows: IntArray) -> Pairs:
         """Return some of the rows, one of each state in order."""
         every = np.arange(rows.size)
-        if self.matrix is not self.Q:
-            p = self.matrix[rows].ravel()
-            place = self.Q.indices[: p.size], self.Q.indptr[: rows.size + 1]
-            Q = sparse.csr_array((p, *place), shape=(rows.size, every.size))
-        else:
-            Q = self.Q[rows]
-            p = Q.data
+        Q = self.Q[rows]
+        p = Q.data
         if self.p is not self.Q.data:
             count = np.diff(Q.indptr)
             shift = np.repeat(self.Q.indptr[rows] - Q.indptr[:-1], count)

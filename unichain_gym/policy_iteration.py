@@ -120,21 +120,16 @@ class Equations:
             backward = self.own.matrix.T
             for _ in range(FULL_STEPS if self.own.is_full else ROUGH_STEPS):
                 p = 0.5 * (p + backward @ p)
-            new = self._most_frequent(p)
+            new = first_of_each(self.label, (-p,), self.n_classes)
             ground = np.where(ground < 0, new, ground)
         return ground
-
-    def _most_frequent(self, p: FloatArray) -> IntArray:
-        if self.n_classes == 1:
-            return np.array([np.where(self.label == 0, p, -1.0).argmax()])
-        return first_of_each(self.label, (-p,), self.n_classes)
 
     def _choose_better_ground(self) -> None:
         inflow = self.own.matrix.T @ self.is_ground.astype(float)
         inflow[self.ground] = 0.0
         p = self._solver.solve(inflow, transposed=True)
         p[self.ground] = 1.0
-        self.ground = self._most_frequent(p)
+        self.ground = first_of_each(self.label, (-p,), self.n_classes)
         self._factorize()
 
     def _factorize(self) -> None:

@@ -1,11 +1,11 @@
 """One path of a chain, put together from pieces that are drawn side by side.
 
 An outcome of a state is an action, a next state and a reward at once; a *run* is a sequence of a
-few outcomes, drawn with one uniform number. A loop over single runs draws the first states. Then
-many pieces of equally many runs, each from a state that the path has visited, are drawn at once,
-run by run in arrays. Wherever the path comes to the start of an unused piece, it takes the whole
-piece; elsewhere it takes single runs. When few pieces are left, or single runs have cost as much as
-the pieces, new pieces are drawn from the states of the longer path.
+few outcomes, drawn by one uniform number. A loop over single runs draws the first states. Then many
+pieces of equally many runs, each from a state that the path has visited, are drawn at once in
+arrays. Wherever the path comes to the start of an unused piece, it takes the whole piece; elsewhere
+it takes single runs. When few pieces are left, or single runs have cost as much as the pieces, new
+pieces are drawn from the states of the longer path.
 
 The path has the law of the chain: nothing in an unused piece has influenced the path so far, and
 all pieces have the same length. (A piece that ended at a chosen state would be too short on
@@ -35,14 +35,14 @@ from unichain_gym.summary import html_table
 BLOCK = 1_000  # draws at once
 SHORT = 5_000  # a path of fewer steps takes single steps
 LONGEST_RUN, MOST_RUNS = 8, 256  # the steps of a run; the runs of a state, rounded up
-MOST_CELLS, CELLS_PER_STEP = 2**19, 2  # what runs of several steps may take
+MOST_CELLS, CELLS_PER_STEP = 2**19, 2  # of runs of several steps
+LISTED = 2**14  # cells that are read from lists
 FIRST_RUNS = 500  # single ones, before the first pieces
-# Pieces of n runs in all: n is limited by the path so far and by memory. It is what is left of the
-# path and a little more, or as many as save more single runs than they cost.
-GROWTH, MOST_DRAWN, SPARE, SPREAD = 40, 2_000_000, 1.1, 35
+# Pieces of n runs in all: as many as are left, and SPARE; or as save more single runs than they
+# cost. The path so far and memory limit n.
+SPARE, SPREAD, GROWTH, MOST_DRAWN = 1.1, 35, 40, 2_000_000
 PIECE_LENGTH = 0.4  # times √n
 SINGLE_RUN, FEW_LEFT = 16, 0.25  # runs in pieces for a single run; a share of the starts
-LISTED = 2**14  # entries of a column that is read from a list
 _SHOWN = 10  # steps, in a notebook
 
 
@@ -156,7 +156,7 @@ class OutcomeTable:
         self.duration = None if tau is None else tau[taken]
         count = np.bincount(self.state, minlength=chain.n_states)
         self.first = np.concatenate(([0], np.cumsum(count)))
-        self._runs: dict[int, Runs] = {}  # by the number of steps
+        self._runs: dict[int, Runs] = {}  # by size
 
     @cached_property
     def thresholds(self) -> FloatArray:
@@ -170,9 +170,13 @@ class OutcomeTable:
 
     def draw(self, state: int, n: int, rng: np.random.Generator) -> IntArray:
         """Draw the n outcomes of a path from a state."""
-        runs = self._find_runs(n) if n > SHORT else None
-        if runs is not None:
-            return runs.draw(state, n, rng)
+        # Rows of equal width must not take much more memory than the outcomes.
+        count = np.diff(self.first)
+        if n > SHORT and count.size * _width(count) <= 4 * self.p.size + 10**6:
+            size = min(CELLS_PER_STEP * n, MOST_CELLS).bit_length()
+            if size not in self._runs:
+                self._runs[size] = Runs(self, 2**size)
+            return self._runs[size].draw(state, n, rng)
         columns: Any = self.first, self.thresholds, self.after
         first, thresholds, after = (
             column.tolist() if column.size <= n + 1 else memoryview(column) for column in columns
@@ -185,47 +189,33 @@ class OutcomeTable:
                 state = after[j]
         return np.array(taken, dtype=np.int64)
 
-    @cached_property
-    def _widths(self) -> FloatArray:
-        """The largest number of runs of one state, by their steps, rounded up to a power of 2."""
-        n_runs, widths = np.ones(self.first.size - 1), []
-        for _ in range(LONGEST_RUN):
-            n_runs = np.add.reduceat(n_runs[self.after], self.first[:-1])
-            widths.append(2.0 ** np.ceil(np.log2(n_runs.max())))
-        return np.array(widths)
 
-    def _find_runs(self, n: int) -> Runs | None:
-        """Return runs as long as a path of n steps can pay for; None if single steps are too many.
-
-        Rows of equal width must not take much more memory than the outcomes.
-        """
-        n_cells, width = self._widths * (self.first.size - 1), self._widths
-        fits = (n_cells <= min(CELLS_PER_STEP * n, MOST_CELLS)) & (width <= MOST_RUNS)
-        fits[0] = n_cells[0] <= 4 * self.p.size + 10**6
-        n_steps = int(np.logical_and.accumulate(fits).sum())
-        if n_steps and n_steps not in self._runs:
-            self._runs[n_steps] = Runs(self, n_steps, int(width[n_steps - 1]))
-        return self._runs.get(n_steps)
+def _width(count: IntArray) -> int:
+    return 1 << int(count.max() - 1).bit_length()
 
 
 class Runs:
-    """The runs of a few steps from every state, each drawn by one uniform number.
+    """The runs of a few steps from every state, as many steps as fit in ``most`` cells.
 
     Each state has a row of ``width`` cells. Cell i stands for the runs 2 i and 2 i + 1; ``cut`` is
     the probability of the first one in the cell (Walker, 1977, ACM Trans. Math. Softw. 3). A run
-    has the outcomes ``steps`` (n_runs, n_steps) and leads to the row whose first cell is
-    ``following``.
+    has the outcomes ``steps`` (n_runs, n_steps) and leads to the row with first cell ``following``.
     """
 
-    def __init__(self, table: OutcomeTable, n_steps: int, width: int) -> None:
-        self.width, first, n = width, table.first, table.first.size - 1
+    def __init__(self, table: OutcomeTable, most: int) -> None:
+        first, n, self.width = table.first, table.first.size - 1, 0
         row, state, p, steps = np.arange(n), np.arange(n), np.ones(n), np.zeros((n, 0), np.int32)
-        for _ in range(n_steps):
+        while steps.shape[1] < LONGEST_RUN:
             count = np.diff(first)[state]
+            width = _width(np.bincount(row, count).astype(np.int64))
+            if self.width and (n * width > most or width > MOST_RUNS):
+                break
+            self.width = width
             parent = np.repeat(np.arange(state.size), count)
             j = np.arange(parent.size) + (first[state] - np.cumsum(count) + count)[parent]
             row, state, p = row[parent], table.after[j], p[parent] * table.p[j]
             steps = np.concatenate((steps[parent], j[:, None]), axis=1, dtype=np.int32)
+        width = self.width
         begin, count = width * np.arange(n), np.bincount(row)
         cell = np.arange(row.size) + (begin - np.cumsum(count) + count)[row]
         share, run = np.zeros(n * width), np.repeat(np.cumsum(count) - count, width)
@@ -286,18 +276,16 @@ class Runs:
             n_drawn = int(min(n_drawn, GROWTH * length, MOST_DRAWN))
             size, unused = 2 + int(PIECE_LENGTH * n_drawn**0.5), {}
             starts = rng.choice(cells, n_drawn // size + 1)
-            pieces, last = self._draw_together(starts, size, rng)
-            ends = last.tolist()
+            pieces = self._draw_together(starts, size, rng)
+            ends = self.following[pieces[-1]].tolist()
             for i, start in enumerate(starts.tolist()):
                 unused.setdefault(start, []).append(i)
             n_left, n_starts = max(FIRST_RUNS, n_drawn // SINGLE_RUN), len(unused)
         outcomes: IntArray = self.steps.take(np.concatenate(path)[:n_runs], axis=0)
         return outcomes.ravel()[:n].astype(np.int64)
 
-    def _draw_together(
-        self, starts: IntArray, n: int, rng: np.random.Generator
-    ) -> tuple[IntArray, IntArray]:
-        """Draw n runs from each start, (n, n_starts), and return also the last cells."""
+    def _draw_together(self, starts: IntArray, n: int, rng: np.random.Generator) -> IntArray:
+        """Draw n runs from each start, (n, n_starts)."""
         draws, cut = np.empty(starts.size), np.empty(starts.size)
         is_second = np.empty(starts.size, dtype=bool)
         cells, drawn = starts.copy(), np.empty((n, starts.size), dtype=np.int64)
@@ -312,4 +300,4 @@ class Runs:
             runs += runs
             runs += is_second
             self.following.take(runs, out=cells, mode="clip")
-        return drawn, cells
+        return drawn
