@@ -34,7 +34,7 @@ from unichain_gym.summary import html_table
 
 BLOCK = 1_000  # draws at once
 SHORT = 5_000  # a path of fewer steps takes single steps
-LONGEST_RUN, MOST_RUNS = 8, 256  # the steps of a run; the runs of a state, rounded up
+LONGEST_RUN, MOST_RUNS = 8, 128  # the steps of a run; the runs of a state, rounded up
 MOST_CELLS, CELLS_PER_STEP = 2**19, 2  # of runs of several steps
 LISTED = 2**14  # cells that are read from lists
 FIRST_RUNS = 500  # single ones, before the first pieces
