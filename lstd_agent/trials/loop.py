@@ -280,7 +280,7 @@ class UserLoop:
 
     def _check_policy(self, policy: Policy, is_same: bool) -> StatedPolicy:
         """Return the policy of the next trials, or raise unless earlier trials share it."""
-        stated = StatedPolicy.of(policy)
+        stated = StatedPolicy(policy)
         if self._stated is not None and not is_same and self._batches.n_trials + self._n_waiting:
             stated.check_same(self._stated)
         return stated

@@ -128,11 +128,11 @@ class TrialStore(UserLoop):
         """All trials of vectors so far, for `add` of another agent."""
         return self._some_batches(are_kept=True).kept
 
-    def _some_batches(self, are_kept: bool) -> Batches:
+    def _some_batches(self, are_kept: bool | None = None) -> Batches:
         batches = self.batches
         if not batches.n_trials:
             raise NotFittedError("there are no trials yet: call collect or observe first")
-        if batches.are_kept != are_kept:
+        if are_kept not in (None, batches.are_kept):
             which = ("counted", "counts") if are_kept else ("kept", "kept_trials")
             raise InvalidInputError("trials of these observations are {}: see {}".format(*which))
         return batches
@@ -374,7 +374,7 @@ class TrialStore(UserLoop):
             seen = (int(np.ptp(policy)) + 1, int(policy.min())) if policy.ndim == 1 else None
             n, first = actions or seen or (policy.shape[-1], 0)
             make_actor(policy, encoding.space, spaces.Discrete(n, start=first), None)
-            self._stated = StatedPolicy.of(policy)
+            self._stated = StatedPolicy(policy)
         self.encoding, self.actions = encoding, actions
         if isinstance(trials, KeptTrials):
             if encoding.is_counted:
