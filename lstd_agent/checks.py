@@ -32,8 +32,9 @@ LEVEL, MIN_TRIALS, FEWEST_TRIALS = 0.03 / 5, 24, 12
 _MISSING, _SURE, _MAYBE, _MOVES = 0.15, 0.8, 0.3, 0.25
 
 # The share of the correlation that is left after a quarter of the trial where trials mix; the share
-# of E beyond which own means matter; with fewer rows the correlation itself decides.
-_LASTING, _OWN, _FEW_ROWS = 0.5, 0.05, 50
+# of E beyond which own means matter; with fewer rows the correlation itself decides. The share of
+# whole trials that shows late rewards.
+_LASTING, _OWN, _FEW_ROWS, _WHOLE = 0.5, 0.05, 50, 0.9
 
 # Share of E beyond which misfits, and deviations between groups, matter; smallest correlation of
 # surprises that matters; their smallest deviation as a share of E; number of classes of values.
@@ -42,8 +43,6 @@ _MISFIT, _ALIKE, _SPREAD, _CLASSES = 0.05, 0.05, 0.1, 32
 # Fewest effective trials of a standard error, and of any; share of E beyond which an event matters.
 _EVENTS, _LONE, _RARE = 10.0, 2.0, 0.1
 
-# Up to this many distinct starts are a group each; more are put into about so many groups.
-_FEW_STARTS, _GROUPS = 40, 16
 _TINY, _ROUNDING = 1e-300, 1e-9
 
 
@@ -127,29 +126,6 @@ def mean_of(x: FloatArray, axis: int | tuple[int, ...] = 0) -> FloatArray:
     seen = np.isfinite(x)
     n = np.maximum(seen.sum(axis=axis), 1)
     return np.asarray(np.where(seen, x, 0.0).sum(axis=axis) / n)
-
-
-def start_groups(starts: Any) -> list[IntArray]:
-    """Return groups of trials with like starts (N,) or (N, k): all trials first.
-
-    Many distinct starts are halved along the direction in which they vary most, and again.
-    """
-    x, groups = np.asarray(starts).reshape(len(starts), -1), [np.arange(len(starts))]
-    kinds, kind, n = np.unique(x, axis=0, return_inverse=True, return_counts=True)
-    if len(kinds) <= _FEW_STARTS:
-        some = np.flatnonzero((n >= 2) & (n < len(x)))
-        return groups + [np.flatnonzero(kind.ravel() == i) for i in some]
-    x = (x - x.mean(axis=0)) / np.maximum(x.std(axis=0), _TINY)
-    smallest = max(2 * MIN_TRIALS, len(x) // (_GROUPS // 2))
-    for group in groups:  # the list grows in the loop
-        if len(group) < smallest:
-            continue
-        here = x[group] - x[group].mean(axis=0)
-        p = here @ np.linalg.eigh(here.T @ here)[1][:, -1]
-        low = p < np.median(p) if (p < np.median(p)).sum() >= MIN_TRIALS else p <= np.median(p)
-        if min(low.sum(), (~low).sum()) >= MIN_TRIALS:
-            groups += [group[low], group[~low]]
-    return groups
 
 
 def still_missing(R: FloatArray, length: int, least: float = 0.0) -> tuple[float, float, float]:
@@ -251,6 +227,27 @@ def _movement_left(F: FloatArray, lengths: IntArray, z: float) -> float:
         if least <= _MOVES:
             break
     return float(least)
+
+
+def check_gain(R: FloatArray, gain: float, error: float, unit: float) -> float:
+    """Return the mean reward of the last timesteps less a gain of a standard error, 0 if alike.
+
+    L last timesteps are compared, from an eighth to a half of the trial; the smallest difference
+    counts. Any period of up to a quarter of the trial divides one such L. If many trials were cut
+    short, the others may be unlike them, and nothing is compared.
+    """
+    T, C, nearest = R.shape[1], partial_sums(R), np.inf
+    C = C[np.isfinite(C[:, T])]
+    if len(C) < max(MIN_TRIALS, _WHOLE * len(R)):
+        return 0.0
+    for L in range(max(1, T // 8), T // 2 + 1):
+        u = (C[:, T] - C[:, T - L]) / L - gain
+        off = float(u.mean())
+        if abs(off) <= critical(0.5) * np.hypot(np.linalg.norm(u) / len(u), error):
+            return 0.0
+        nearest = min(nearest, off, key=abs)
+    least = max(_MISSING * unit, _ROUNDING * T * float(np.abs(C).max()))
+    return nearest if least < abs(nearest) * T < np.inf else 0.0
 
 
 def check_own_means(R: FloatArray, unit: float, total: float = 1.0) -> float:
@@ -445,22 +442,3 @@ def _errors_of_groups(u: FloatArray, rate: FloatArray, groups: Sequence[IntArray
         others = float(rest @ rest - rest[k] @ rest[k])
         errors.append(float(np.sqrt(own + max(others, 0.0) * float(rate[k].mean()) ** 2)))
     return errors
-
-
-def ends_without_support(lengths: IntArray, states: FloatArray) -> float:
-    """Return the share of ended trials whose last state hardly any other trial left.
-
-    Then fewer than .1 % of states (N, T, k) with a successor are as extreme in some component.
-    """
-    T = states.shape[1]
-    ended = np.flatnonzero(lengths < T)
-    on = states[np.arange(T) < lengths[:, None]]
-    if len(ended) < 10 or not len(on):
-        return float(len(ended) >= 10)
-    last, alone = states[ended, lengths[ended]], np.zeros(len(ended), dtype=bool)
-    for j in range(states.shape[2]):
-        x = np.sort(on[:, j])
-        below = np.searchsorted(x, last[:, j], side="right")
-        above = len(x) - np.searchsorted(x, last[:, j], side="left")
-        alone |= np.minimum(below, above) < 1e-3 * len(x)
-    return float(alone.mean())

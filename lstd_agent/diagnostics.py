@@ -40,6 +40,8 @@ class Diagnostics:
     gain, gain_error, gain_share, gain_rows : float, str
         The gain, its standard error, its effective share of the samples, and which samples
         determine it ("tail", "all" or "given"; "mean": none do, and it is the tail's mean reward).
+    gain_off : float
+        Mean reward of the last timesteps less the gain, per unit of time; 0 if they are alike.
     mean_duration : float
         Mean time that a step of the tail takes; 1 where trials have no durations.
     starts, start_samples, start_determined, start_tolerable : list, ndarray
@@ -108,11 +110,11 @@ class Diagnostics:
             skipped |= trials.explored[:, :T]
         some = slice(None, None, -(-N * T * 3 * shown.MOST_COLUMNS // _MOST_NUMBERS))
         blocks = shown.watched(states[some], here[some] & living[some], encoding.features)
-        self.ends = checks.ends_without_support(lengths[some], blocks[states.ndim == 2][:, :T])
+        self.ends = shown.ends_without_support(lengths[some], blocks[states.ndim == 2][:, :T])
         blocks[1] = np.concatenate([blocks[1], np.nan_to_num(v[some, :, None])], axis=2)
         for block in blocks:
             block[~here[some]] = np.nan
-        groups, gain = checks.start_groups(first), fit.fitted.gain
+        groups, gain = shown.start_groups(first), fit.fitted.gain
         tail = checks.check_tail(R, [block[:, :T] for block in blocks], groups)
         delta = np.where(skipped, np.nan, R - gain.value * time + v[:, 1:] - v[:, :-1])
         settled = tail.settled and not skipped.any()
@@ -132,6 +134,10 @@ class Diagnostics:
         if fit.n_batches > 1 and not source.is_sparse:
             self.gain_error = fit.jackknife.gain_error
             self.start_error = fit.jackknife.start_value_error
+        self.gain_off = 0.0
+        if settled and gain.rows != "mean":
+            error = float(np.nan_to_num(self.gain_error)) * time
+            self.gain_off = checks.check_gain(R, gain.value * time, error, tail.unit) / time
         u, earned = np.nansum(delta, axis=1), np.nansum(R, axis=1)
         noise = max(_LARGEST_ERROR * max(tail.unit, earned.std()), 1e-9 * np.abs(earned).max())
         self.start_noise = bool(self.start_error > noise)
@@ -241,6 +247,13 @@ class Diagnostics:
                 f"{self.gain_share:.2g}): {self.gain:.6g} is its mean reward, "
                 f"and an error of it changes a start's value by up to {self.stop} times as much: "
                 f"{more}, use fewer features, leave time out of the observations, or give gain="
+            )
+        if self.gain_off:
+            found.append(
+                f"the last timesteps earn {abs(self.gain_off):.3g} "
+                f"{'more' if self.gain_off > 0.0 else 'less'} than the gain, {self.gain:.6g}, and "
+                f"an error of it changes a start's value by up to {self.stop} times as much: use "
+                f"{_DISTINGUISH}, another backup, or gain={self.gain + self.gain_off:.6g}"
             )
         found += filter(None, [*self.others, self.features.warning])
         unknown = ~self.start_determined & ~self.start_tolerable

@@ -18,13 +18,14 @@ from lstd_agent.features.rows import Rows, dense
 from lstd_agent.rows.factors import Segments
 from lstd_agent.system.approximators import System, Ties, in_features, system_of, with_offsets
 from lstd_agent.system.distances import MMD, DistanceName, DistributionDistance, sampled_distance
-from lstd_agent.system.gain import Gain, check_gain, mean_reward
-from lstd_agent.system.linked import Solved, Targets, solve_window
+from lstd_agent.system.linked import Targets, solve_window
+from lstd_agent.system.minimizer import Gain, Solved, mean_reward
 from lstd_agent.system.model import NOT_COUNTED
 from lstd_agent.system.neighborhoods import RuleName, SearchName
 from lstd_agent.system.selection import Choice, Held, choose
 from lstd_agent.system.solve import Subsets
 from lstd_agent.system.sparse import LeftOut
+from lstd_agent.trials.spaces import MAX_REWARD
 
 CalibrationName = Literal["linked", "references"]
 AgentTailName = Literal["window", "settled"]
@@ -207,3 +208,21 @@ class FitOptions:
         found = [search.find(n, self.search) for n in numbers]
         by_number = {len(anchors): anchors for anchors in found}
         return [by_number[n] for n in sorted(by_number)]
+
+
+def check_gain(gain: float | str | None) -> float | None:
+    """Return the option of a gain, or raise `InvalidInputError`."""
+    if gain == "per_neighborhood":
+        raise InvalidInputError(
+            "gain='per_neighborhood' is refused: the gain is one number for all states, the "
+            "long-run average reward. Less the mean of an early window, what transient states earn "
+            "above the gain would vanish. Give a number, or None to estimate the gain"
+        )
+    number: Any = float(gain) if isinstance(gain, np.number) else gain
+    is_number = isinstance(number, int | float) and not isinstance(number, bool)
+    # Integers are compared as they are, since they may be too large for a float.
+    if number is None or (is_number and abs(number) <= MAX_REWARD):
+        return None if number is None else float(number)
+    raise InvalidInputError(
+        f"gain must be a finite number or None, of size at most {MAX_REWARD:g}; got {gain!r}"
+    )

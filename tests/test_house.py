@@ -13,13 +13,13 @@ EVALUATOR, ENVIRONMENTS = "lstd_agent", "unichain_gym"
 
 # Each imports from itself and from those before it only.
 ROOMS = (
-    ("errors", "arrays", "html", "decompositions", "progress", "backups"),
+    ("errors", "arrays", "html", "progress", "backups"),
     ("figure_style",),
     ("features",),
     ("trials",),
     ("rows",),
     ("system",),
-    ("fit_options", "standard_errors", "fit"),
+    ("standard_errors", "fit_options", "fit"),
     ("checks", "diagnostics", "fit_checks"),
     ("packing", "persistence", "plotting", "summary"),
     ("actions", "baselines"),

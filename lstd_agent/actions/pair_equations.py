@@ -227,7 +227,7 @@ class PairEquations:
 
     @cached_property
     def _christoffel(self) -> Christoffel:
-        return Christoffel(self._A)
+        return Christoffel(reduced(self._A, self._B, self._numbers, _RCOND).A)
 
     def n_samples(self, features: FloatArray) -> FloatArray:
         """Return the number of samples of pairs with features (..., D)."""

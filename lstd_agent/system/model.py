@@ -32,8 +32,7 @@ from scipy import sparse
 
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.rows.factors import reduced
-from lstd_agent.system.linked import Solved
-from lstd_agent.system.minimizer import minimize
+from lstd_agent.system.minimizer import Solved, minimize
 from lstd_agent.system.sparse_solvers import SumsUntil
 
 _FLOOR = 1e-3  # smallest root mean square error, relative to the mean, that weights a timestep

@@ -13,8 +13,8 @@ import numpy as np
 from lstd_agent.arrays import IntArray
 from lstd_agent.backups import Backup, is_one_step
 from lstd_agent.rows.factors import Factor, Segments, total, without_each
-from lstd_agent.system.gain import Gain, GainRows, estimate_gain, mean_reward
-from lstd_agent.system.linked import SingleSteps, Solved, Targets, solve_linked, zero_of
+from lstd_agent.system.linked import SingleSteps, Targets, solve_linked, zero_of
+from lstd_agent.system.minimizer import Gain, GainRows, Solved, estimate_gain, mean_reward
 from lstd_agent.system.model import pooled_model, solve_model
 from lstd_agent.system.neighborhoods import neighborhood_windows
 from lstd_agent.system.sparse import SparseRows, gains_without_each, solve_sparse, sparse_gain
@@ -104,11 +104,12 @@ class Subsets:
                 edges = [0, *[self.half] * (self.kind == "halves"), source.n_trials]
                 runs = [slice(*run) for run in pairwise(edges)]
             targets = Targets(source, several, np.array(gains), runs=runs, subsets=self.totals)
-            return solve_linked(source, targets, anchors, zeros)
+            return solve_linked(source, targets, anchors, zeros, self.kind != "others")
         found = []
         for i, gain in enumerate(gains):
             equations: Any = SingleSteps(source, self.segments[i], gain)
             if not is_one_step(backup):
                 equations = Targets(source, several, np.array([gain]), group=self.groups[i])
-            found += solve_linked(source, equations, anchors, zeros[i : i + 1])
+            with_open = i == 0 and self.kind != "others"
+            found += solve_linked(source, equations, anchors, zeros[i : i + 1], with_open)
         return found

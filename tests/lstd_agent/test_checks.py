@@ -18,14 +18,18 @@ from lstd_agent.checks import (
     check_starts,
     check_tail,
     critical,
-    ends_without_support,
     self_normalized,
-    start_groups,
     still_missing,
 )
 from lstd_agent.diagnostics import Diagnostics
 from lstd_agent.errors import FitWarning
-from lstd_agent.fit_checks import direct_difference, drawn_trials, trial_weights
+from lstd_agent.fit_checks import (
+    direct_difference,
+    drawn_trials,
+    ends_without_support,
+    start_groups,
+    trial_weights,
+)
 
 Array = Any
 

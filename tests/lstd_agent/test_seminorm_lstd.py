@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
-from lstd_agent.decompositions import svd
+from lstd_agent.arrays import svd
 from lstd_agent.rows.factors import Factor, Gathering, reduced, total, without_each
 from lstd_agent.system.minimizer import minimize
 
