@@ -29,27 +29,6 @@ Kind = TypeVar("Kind", bound=np.generic)
 _OUTLIERS, _N_BULK = 0.01, 1000
 
 
-def start_bias(
-    solved: Sequence[Solved], anchors: IntArray, segments: Segments, gain: Gain
-) -> float:
-    """Return the mean value of the start minus the mean value of the long run.
-
-    The long run is that of the rows of the gain or, for a given gain, the tail.
-    """
-    edges, n_timesteps = segments.edges, int(segments.edges[-1])
-
-    def mean(start: int, stop: int) -> float:
-        i, j = np.searchsorted(edges, (start, stop))
-        windows = np.searchsorted(anchors, edges[i:j], side="right") - 1
-        runs, w = map(total, segments.factors[i:j]), (solved[k].columns[:, 0] for k in windows)
-        sums = [(x.sums[: x.p] @ each, x.n) for x, each in zip(runs, w, strict=True)]
-        return float(sum(x for x, _ in sums) / max(sum(n for _, n in sums), 1.0))
-
-    if gain.settled is not None:
-        return mean(0, 1) - float(gain.settled @ solved[-1].columns[:, 0])
-    return mean(0, 1) - mean(n_timesteps // 2, n_timesteps)
-
-
 @dataclass(frozen=True, eq=False)
 class Jackknife:
     """A fitted system without each batch of the trials of a source."""
@@ -116,18 +95,34 @@ class Jackknife:
         """Standard error of the gain; 0 where it was given."""
         return self._error(self.fitted.gain.value, self.gains)
 
+    def _start_bias(self, solved: Sequence[Solved], segments: Segments, gain: Gain) -> float:
+        """Return the mean value of the start minus the mean value of the long run.
+
+        The long run is that of the rows of the gain or, for a given gain, the tail.
+        """
+        edges, n_timesteps = segments.edges, int(segments.edges[-1])
+
+        def mean(start: int, stop: int) -> float:
+            i, j = np.searchsorted(edges, (start, stop))
+            windows = self.fitted.system.neighborhood_at(edges[i:j])
+            runs, w = map(total, segments.factors[i:j]), (solved[k].columns[:, 0] for k in windows)
+            sums = [(x.sums[: x.p] @ each, x.n) for x, each in zip(runs, w, strict=True)]
+            return float(sum(x for x, _ in sums) / max(sum(n for _, n in sums), 1.0))
+
+        if gain.settled is not None:
+            return mean(0, 1) - float(gain.settled @ solved[-1].columns[:, 0])
+        return mean(0, 1) - mean(n_timesteps // 2, n_timesteps)
+
     @property
     def start_bias(self) -> float:
-        """The mean value of the start minus the mean value of the tail."""
-        fitted = self.fitted
-        return start_bias(fitted.solved, fitted.system.anchors, fitted.segments, fitted.gain)
+        """The mean value of the start minus the mean value of the long run."""
+        return self._start_bias(self.fitted.solved, self.fitted.segments, self.fitted.gain)
 
     @property
     def start_bias_error(self) -> float:
         """Standard error of the start's mean bias."""
-        anchors = self.fitted.system.anchors
         each = zip(self.solved, self.subsets.segments, self._gains, strict=True)
-        return self._error(self.start_bias, [start_bias(x, anchors, s, g) for x, s, g in each])
+        return self._error(self.start_bias, [self._start_bias(*one) for one in each])
 
     @property
     def start_value_error(self) -> float:
@@ -147,7 +142,7 @@ class Jackknife:
         system, subsets, source = self.fitted.system, self.subsets, self.source
         seen, windows = np.ones(len(states), dtype=bool), system.windows
         for segments in subsets.segments:
-            if not all(total(segments.between(a, b)).n for a, b in windows.tolist()):
+            if not all(any(x.n for x in segments.between(a, b)) for a, b in windows.tolist()):
                 return ~seen  # without this batch a window has no samples
         used, place = np.unique(neighborhood, return_inverse=True)
         for b, group in enumerate(subsets.groups):

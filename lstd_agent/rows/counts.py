@@ -296,6 +296,7 @@ class ChainRows(CountRows):
         self.t_max, self.rcond = len(distributions) - 1, rcond
         self.table = self.candidate_features = np.asarray(table, dtype=np.float64)
         self._chain = rewards, np.ones(len(rewards)) if durations is None else durations, P
+        self.transitions = lambda *_: P
         self._stationary: Any = stationary
         seen: Any = distributions.any(axis=0)
         while (more := seen | (P.T @ seen > 0.0)).sum() > seen.sum():

@@ -171,8 +171,9 @@ class Factor:
         squares, V = np.linalg.eigh(A[:size])
         largest = float(max(squares.max(initial=0.0), 0.0))
         keep = squares > max(rcond**2, _ROUNDING) * largest
-        L = (V[:, keep] / np.sqrt(squares[keep])).T
-        return Reduced(L @ A[:size], L @ B[:size], L @ c[:size], float(np.sqrt(largest)))
+        V, sizes = V[:, keep], np.sqrt(squares[keep])
+        L = (V / sizes).T
+        return Reduced((V * sizes).T, L @ B[:size], L @ c[:size], float(np.sqrt(largest)))
 
     @property
     def numbers(self) -> FloatArray:

@@ -64,7 +64,6 @@ class Minimizer(NamedTuple):
     rank: int  # numerical rank of Lᵀ B
     condition: float  # ratio of the largest to the smallest singular value kept, or 1
     null: FloatArray  # (d, d - rank) an orthonormal basis of the open directions
-    spread: FloatArray  # (d,) the norm of each weight as a function of the numbers
 
 
 def minimize(
@@ -86,7 +85,7 @@ def minimize(
         turned, own = (np.vstack((metric @ each[:r], each[r:])) for each in (null, weights))
         weights = weights - null @ np.linalg.lstsq(turned, own, rcond=None)[0]
     condition = float(singular[0] / singular[rank - 1]) if rank else 1.0
-    return Minimizer(weights, rank, condition, null, np.linalg.norm(kept, axis=1))
+    return Minimizer(weights, rank, condition, null)
 
 
 class Solved(NamedTuple):
@@ -143,14 +142,15 @@ def _solved(source: Any, rows: Factor, name: Literal["tail", "all"]) -> Gain:
     # f - f' has no constant: its column holds the gain of a step of mean duration.
     duration = float(rows.sums[-1] / rows.n) if rows.n and rows.sums[-1] else 1.0
     B[:, -1] = equations.c[:, 1] / duration
-    # With features in place of rewards, the gain is their mean in the long run.
-    c = np.hstack((equations.c[:, :1], equations.A))
-    found = minimize(equations._replace(B=B, c=c), source.rcond)
-    is_open = rows.n == 0.0 or found.spread[-1] == 0.0
-    if is_open or np.linalg.norm(found.null[-1]) > _OPEN:
+    U, singular, Vt = svd(B)
+    keep = singular > min(source.rcond, _DIFFERENCES) * singular.max(initial=0.0)
+    last = Vt[keep, -1]
+    alpha = U[:, keep] @ (last / singular[keep])
+    if not alpha.any() or 1.0 - last @ last > _OPEN**2:
         return Gain(0.0, name, 0.0)  # any gain solves the equations
-    share = 1.0 / found.spread[-1] ** 2 / rows.n
-    settled = found.weights[-1, 1:]
+    # With features in place of rewards, the gain is their mean in the long run.
+    settled = alpha @ equations.A
     if source.constant:
         settled = settled / settled[-1]  # of a step, long or short
-    return Gain(float(found.weights[-1, 0]) / duration, name, float(share), settled)
+    share = float(1.0 / (alpha @ alpha) / rows.n)
+    return Gain(float(alpha @ equations.c[:, 0]) / duration, name, share, settled)
