@@ -54,17 +54,12 @@ class Jackknife:
         return np.asarray(self.source.sizes(self.source.groups(self.n_batches)))
 
     @cached_property
-    def _gains(self) -> list[Gain]:
+    def gains(self) -> list[Gain]:
         """The gain without each batch, by the rows that gave the gain of all trials."""
         gain = self.fitted.gain
         if self.options.gain is not None:
             return [gain] * self.n_batches
         return self.subsets.gains("mean" if gain.rows == "given" else gain.rows)
-
-    @cached_property
-    def gains(self) -> list[float]:
-        """The gain without each batch."""
-        return [gain.value for gain in self._gains]
 
     @cached_property
     def solved(self) -> list[list[Solved]]:
@@ -73,15 +68,16 @@ class Jackknife:
         if self.options.calibration == "references":
             ties = system.windows, system.references, system.occupancy
             each = zip(subsets.segments, self.gains, strict=True)
-            return [self.options.solve_windows(self.source, x, ties, gain) for x, gain in each]
-        return subsets.solve(system.anchors, self.gains, fitted.choice.backup, fitted.solved)
+            return [self.options.solve_windows(self.source, x, ties, g.value) for x, g in each]
+        gains = [gain.value for gain in self.gains]
+        return subsets.solve(system.anchors, gains, fitted.choice.backup, fitted.solved)
 
     @cached_property
     def systems(self) -> list[System]:
         """The system without each batch."""
         columns = [values_in_features(self.source, solved) for solved in self.solved]
         return [
-            replace(self.fitted.system, weights=x[:, :-1], offsets=x[:, -1], gain=gain)
+            replace(self.fitted.system, weights=x[:, :-1], offsets=x[:, -1], gain=gain.value)
             for x, gain in zip(columns, self.gains, strict=True)
         ]
 
@@ -93,7 +89,7 @@ class Jackknife:
     @property
     def gain_error(self) -> float:
         """Standard error of the gain; 0 where it was given."""
-        return self._error(self.fitted.gain.value, self.gains)
+        return self._error(self.fitted.gain.value, [gain.value for gain in self.gains])
 
     def _start_bias(self, solved: Sequence[Solved], segments: Segments, gain: Gain) -> float:
         """Return the mean value of the start minus the mean value of the long run.
@@ -121,7 +117,7 @@ class Jackknife:
     @property
     def start_bias_error(self) -> float:
         """Standard error of the start's mean bias."""
-        each = zip(self.solved, self.subsets.segments, self._gains, strict=True)
+        each = zip(self.solved, self.subsets.segments, self.gains, strict=True)
         return self._error(self.start_bias, [self._start_bias(*one) for one in each])
 
     @property
@@ -144,16 +140,25 @@ class Jackknife:
         for segments in subsets.segments:
             if not all(any(x.n for x in segments.between(a, b)) for a, b in windows.tolist()):
                 return ~seen  # without this batch a window has no samples
-        used, place = np.unique(neighborhood, return_inverse=True)
-        for b, group in enumerate(subsets.groups):
-            by: Any = subsets.segments[b]
-            if source.is_sparse:
-                by = [self.solved[b][k] for k in used]
-            seen &= of_each(source.samples_of(windows[used], by, group)(states), place) > 0.0
+        every: Any = self.solved if source.is_sparse else subsets.segments
+        surely, half = np.zeros((2, len(states)), dtype=bool), len(subsets.groups) // 2
+
+        def are_seen(some: BoolArray, by: Any, group: Any) -> BoolArray:
+            samples = source.samples_of(windows, by, group)(states[some])
+            return np.asarray(of_each(samples, neighborhood[some]) > 0.0)
+
+        if not source.is_sparse:  # samples of the other half suffice
+            halves = replace(subsets, kind="halves")
+            for i, by, group in zip((0, 1), halves.segments[1:], halves.groups[1:], strict=True):
+                surely[1 - i] = are_seen(seen, by, group)
+        for b, (by, group) in enumerate(zip(every, subsets.groups, strict=True)):
+            rest = seen & ~surely[int(b >= half)]
+            if rest.any():
+                seen[rest] = are_seen(rest, by, group)
         if self.fitted.choice.backup == "model":
-            main = source.main_state(int(system.anchors[-1]))
             for part, gain in zip(subsets.parts, self.gains, strict=True):
-                seen &= pooled_model(part, gain, main).open_share[states] <= OPEN_TOLERANCE
+                model = pooled_model(part, gain.value, system.references.main)
+                seen &= model.open_share[states] <= OPEN_TOLERANCE
         return seen
 
 
@@ -204,9 +209,8 @@ class Fit:
 
     def compare(self, a: Any, b: Any, t: ArrayLike | None = None) -> Comparison:
         """See `SeminormLSTDAgent.compare`."""
-        sides = []
-        for states, neighborhood, _ in (self._answering(side, t) for side in (a, b)):
-            sides.append((self.encoding.rows(states), states, neighborhood))
+        found = [self._answering(side, t) for side in (a, b)]
+        sides = [(self.encoding.rows(states), states, k) for states, k, _ in found]
 
         def difference(system: System) -> FloatArray:
             first, second = (system.values(f, k).mean() for f, _, k in sides)
@@ -282,8 +286,8 @@ class Fit:
         """Return `determined` of encoded observations (m,) for neighbourhoods (m,)."""
         seen = of_each(self.samples_of(states), neighborhood) > 0.0
         if self.choice.backup == "model":
-            main = self.source.main_state(int(self.system.anchors[-1]))
-            share = pooled_model(self.source, self.system.gain, main).open_share[states]
+            model = pooled_model(self.source, self.system.gain, self.system.references.main)
+            share = model.open_share[states]
         else:
             share = self.fitted.open_share(self.encoding.rows(states), neighborhood)
         return np.asarray(seen & (share <= OPEN_TOLERANCE))

@@ -20,7 +20,6 @@ from lstd_agent.system.approximators import System, Ties, in_features, system_of
 from lstd_agent.system.distances import MMD, DistanceName, DistributionDistance, sampled_distance
 from lstd_agent.system.linked import Targets, solve_window
 from lstd_agent.system.minimizer import Gain, Solved, mean_reward
-from lstd_agent.system.model import NOT_COUNTED
 from lstd_agent.system.neighborhoods import RuleName, SearchName
 from lstd_agent.system.selection import Choice, Held, choose
 from lstd_agent.system.solve import Subsets
@@ -124,7 +123,10 @@ class FitOptions:
         """Fit a system to CountRows or TrialRows (Algorithm ``training_nbwpval``)."""
         backup: Any = self.backup
         if backup == "model" and not source.are_places:
-            raise InvalidInputError(NOT_COUNTED)
+            raise InvalidInputError(
+                "backup='model' pools the transitions of states that can be counted: for vector "
+                "observations use 'one_step', LambdaReturn(decay) or MultiStep(steps)"
+            )
         by_references = self.calibration == "references"
         of_one_step = backup in ("auto", "model") or is_one_step(backup)
         if source.is_sparse and (by_references or not of_one_step):

@@ -80,7 +80,7 @@ class ActionEvidence:
         sizes = self.source.sizes(self.source.groups(self.n_batches))
         gains: dict[int, float] = {}
         if self.policy is None and self.fit is not None:
-            gains = dict(enumerate(self.fit.jackknife.gains))
+            gains = {b: gain.value for b, gain in enumerate(self.fit.jackknife.gains)}
             if not np.array_equal(self.fit.jackknife.n_trials, sizes):
                 raise NotFittedError("trials were added since the fit: call fit again")
         if self._needs_fit:

@@ -10,7 +10,7 @@ import copy
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, reduce
 from operator import add
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -18,13 +18,21 @@ from scipy import sparse
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.features.kernels import Kernel
 from lstd_agent.features.rows import Rows, dense, is_sparse
-from lstd_agent.rows.classes import RecurrentClass, main_class, recurrent_classes
 from lstd_agent.rows.factors import Coordinates, Layer, Samples
 from lstd_agent.trials.counts import TransitionCounts
 from lstd_agent.trials.kept import KeptTrials
 
-# Smallest number, and largest density, of many sparse features; number of entries held at a time.
-FEWEST_SPARSE, LARGEST_DENSITY, _CHUNK = 500, 0.02, 2**22
+# Smallest number, and largest density, of many sparse features; number of entries held at a time. A
+# class has few samples if it has a smaller share of the largest class's.
+FEWEST_SPARSE, LARGEST_DENSITY, _CHUNK, _SMALL_CLASS = 500, 0.02, 2**22, 0.01
+
+
+class RecurrentClass(NamedTuple):
+    """States that were never seen to be left, and the number of transitions between them."""
+
+    states: IntArray
+    period: int
+    n_transitions: int
 
 
 class CountRows(Samples):
@@ -196,7 +204,7 @@ class CountRows(Samples):
         """Return the state whose value is 0."""
         if self._main is None:
             # If most trials are cut short, a state that is left for good may have most visits.
-            visits = self.visits[anchor:].sum(axis=0)
+            visits: Any = self.visits[anchor:].sum(axis=0)
             graph = self.transitions(min(anchor, (self.t_max + 1) // 2))
             self._main = int(np.argmax(np.where(main_class(graph, visits), visits, -1.0)))
         return self._main
@@ -296,7 +304,6 @@ class ChainRows(CountRows):
         self.t_max, self.rcond = len(distributions) - 1, rcond
         self.table = self.candidate_features = np.asarray(table, dtype=np.float64)
         self._chain = rewards, np.ones(len(rewards)) if durations is None else durations, P
-        self.transitions = lambda *_: P
         self._stationary: Any = stationary
         seen: Any = distributions.any(axis=0)
         while (more := seen | (P.T @ seen > 0.0)).sum() > seen.sum():
@@ -314,6 +321,10 @@ class ChainRows(CountRows):
         for t in reversed(range(start, stop)):
             yield from self.merged(t, t + 1)
 
+    def transitions(self, start: int = 0, stop: int | None = None) -> Any:
+        """Return the transition matrix."""
+        return self._chain[2]
+
     def groups(self, n: int) -> list[Any]:
         """Return one group: the chain is exact."""
         return [None]
@@ -322,6 +333,55 @@ class ChainRows(CountRows):
         inside = [self.visits[a:b].sum(axis=0) for a, b in windows.tolist()]
         late = windows[:, :1] > self.t_max
         return np.asarray(np.where(late, self._stationary, inside) if late.any() else inside)
+
+
+def recurrent_classes(transitions: sparse.csr_array) -> list[RecurrentClass]:
+    """Return the closed classes of a matrix of transition counts, the most visited one first."""
+    from scipy.sparse.csgraph import breadth_first_order  # takes long to import
+
+    found = []
+    for states in closed_classes(transitions):
+        within = transitions[states][:, states]
+        order, before = breadth_first_order(within, 0)
+        level = np.zeros(len(states), dtype=np.int64)
+        for state in order[1:]:
+            level[state] = level[before[state]] + 1
+        origin, target = within.nonzero()
+        period = int(np.gcd.reduce(level[origin] + 1 - level[target]))
+        found.append(RecurrentClass(states, period, int(within.sum())))
+    return sorted(found, key=lambda each: -each.n_transitions)
+
+
+def _classes(graph: Any) -> Any:
+    """Return the class (n,) of each node, and which classes have links, and which are left."""
+    from scipy.sparse.csgraph import connected_components
+
+    m, label = connected_components(graph, connection="strong")
+    origin, target = label[np.stack(graph.nonzero())]
+    linked, left = np.zeros((2, m), dtype=bool)
+    linked[origin], left[origin[origin != target]] = True, True
+    return label, linked, left
+
+
+def closed_classes(transitions: sparse.csr_array) -> list[IntArray]:
+    """Return the classes of states that are never left, by numbers or frequencies (S, S).
+
+    A state without transitions is of no class: its trials were over.
+    """
+    label, linked, left = _classes(transitions)
+    return [np.flatnonzero(label == number) for number in np.flatnonzero(linked & ~left)]
+
+
+def main_class(graph: Any, samples: FloatArray) -> BoolArray:
+    """Return which nodes (n,) are in the class of most samples, of those that are never left.
+
+    A closed class of few samples is the end of few trials.
+    """
+    label, _, left = _classes(graph)
+    number = np.bincount(label, samples)
+    ends = np.where(left, 0.0, number)
+    number = ends if ends.max() >= _SMALL_CLASS * number.max() else number
+    return np.asarray(label == label[np.argmax(number[label])])
 
 
 def _is_sparse_table(table: Rows) -> bool:

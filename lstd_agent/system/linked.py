@@ -92,7 +92,6 @@ class Targets:
     def close(self, columns: FloatArray) -> FloatArray:
         """Insert the weights (p, R + q) of the window."""
         p, q = self.p, columns.shape[1]
-
         values, worth = (x[..., :p] @ columns for x in (self._values, self._worth))
         for known, x in ((values, self._values), (worth, self._worth)):
             known[..., : x.shape[-1] - p] += x[..., p:]
@@ -169,15 +168,11 @@ class Targets:
 
 
 def solve_linked(
-    source: Any,
-    equations: SingleSteps | Targets,
-    anchors: IntArray,
-    zeros: FloatArray,
-    with_open: bool = True,
+    source: Any, equations: Any, anchors: IntArray, zeros: FloatArray, with_open: bool = True
 ) -> list[list[Solved]]:
     """Return the windows of R linked systems, whose values at ``zeros`` (R, p) are 0.
 
-    The first has its open directions, too, unless they are not wanted.
+    ``equations`` are `SingleSteps` or `Targets`. The first system has its open directions, too.
     """
     n, d = len(zeros), source.p - 1
     found: list[list[Solved]] = [[] for _ in range(n)]
@@ -187,7 +182,7 @@ def solve_linked(
         factors, solved = equations.window(start, stop), []
         for j, factor in enumerate(factors):
             sides = [j, *range(n, factor.numbers.shape[1] * (j == 0))]
-            solved.append(solve_window(source, factor, sides, is_last))
+            solved.append(solve_window(source, factor, sides, is_last, with_open and j == 0))
         columns = np.hstack([each.weights[:, :1] for each in solved])
         if with_open:
             more = solved[0].weights[:, 1:], opened(solved[0], source.coordinates)
@@ -203,12 +198,14 @@ def solve_linked(
     return [each[::-1] for each in found]
 
 
-def solve_window(source: Any, factor: Factor, sides: list[int], is_last: bool) -> Minimizer:
+def solve_window(
+    source: Any, factor: Factor, sides: list[int], is_last: bool, with_open: bool = True
+) -> Minimizer:
     """Return the minimizer of a window for columns of numbers; the last window has no constant."""
     size = source.p - 1 if is_last or not source.constant else source.p
     equations = factor.reduced(size, source.rcond)
     equations = equations._replace(c=equations.c[:, sides])
-    return minimize(equations, source.rcond, source.coordinates.metric)
+    return minimize(equations, source.rcond, source.coordinates.metric, with_open)
 
 
 def zero_of(source: Any, segments: Segments, anchor: int) -> FloatArray:

@@ -67,14 +67,17 @@ class Minimizer(NamedTuple):
 
 
 def minimize(
-    equations: Reduced, rcond: float = DEFAULT_RCOND, metric: FloatArray | None = None
+    equations: Reduced,
+    rcond: float = DEFAULT_RCOND,
+    metric: FloatArray | None = None,
+    with_open: bool = True,
 ) -> Minimizer:
     """Return the minimizer of the projected Bellman error.
 
     It has the smallest w or, given a metric (k, r), the smallest ``metric @ w[:r]``. ``rcond`` is
-    the cutoff of A; B has a cutoff of at most 1e-10.
+    the cutoff of A; B has a cutoff of at most 1e-10. Open directions take longer.
     """
-    U, singular, Vt = svd(equations.B, full_matrices=True)
+    U, singular, Vt = svd(equations.B, full_matrices=with_open or metric is not None)
     cutoff = min(rcond, _DIFFERENCES) * float(singular.max(initial=0.0))
     rank = int((singular > max(cutoff, _ROUNDING * equations.largest)).sum())
     kept = Vt[:rank].T / singular[:rank]

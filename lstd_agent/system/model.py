@@ -37,11 +37,6 @@ from lstd_agent.system.sparse_solvers import SumsUntil
 
 _FLOOR = 1e-3  # smallest root mean square error, relative to the mean, that weights a timestep
 
-NOT_COUNTED = (
-    "backup='model' pools the transitions of states that can be counted: for vector observations "
-    "use 'one_step', LambdaReturn(decay) or MultiStep(steps)"
-)
-
 
 class PooledModel(NamedTuple):
     """Values (S,) by pooled transitions; ``open_share`` (S,) is h, the part not determined."""

@@ -61,10 +61,8 @@ class Subsets:
     @property
     def half(self) -> int:
         """How many groups of counts, or kept trials, are in the first half."""
-        half = self.n_groups // 2
-        return (
-            half if self.source.are_places else int(self.source.groups(self.n_groups)[half].start)
-        )
+        half, source = self.n_groups // 2, self.source
+        return half if source.are_places else int(source.groups(self.n_groups)[half].start)
 
     def totals(self, parts: Sequence[Factor]) -> list[Factor]:
         """Return the factors of subsets from the factors of groups."""
