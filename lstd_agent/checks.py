@@ -8,7 +8,7 @@ Most tests ask whether u, one number a trial, has mean 0, by
 
 If u is symmetric about 0, |S| exceeds x with a probability of at most 2 exp(-x²/2), for any number
 of trials and any tails (Hoeffding). S² is at most the number of nonzero u, so a few rare events
-never alarm. Where nothing is wrong, the five checks alarm with a probability of 3 % or less.
+never alarm. Where nothing is wrong, the six checks alarm with a probability of 4 % or less.
 
 Arrays: rewards R (N, T), NaN after a trial was cut short; features (M, T, d) of some of the trials;
 values (N, T + 1); surprises (N, T); groups of trials with like starts, all trials first.
@@ -230,11 +230,11 @@ def _movement_left(F: FloatArray, lengths: IntArray, z: float) -> float:
 
 
 def check_gain(R: FloatArray, gain: float, error: float, unit: float) -> float:
-    """Return the mean reward of the last timesteps less a gain of a standard error, 0 if alike.
+    """Return the mean reward of late timesteps less the gain (0 if alike), given the gain's error.
 
-    L last timesteps are compared, from an eighth to a half of the trial; the smallest difference
-    counts. Any period of up to a quarter of the trial divides one such L. If many trials were cut
-    short, the others may be unlike them, and nothing is compared.
+    The last L timesteps are compared, L from an eighth to a half of the trial; the smallest
+    difference counts. Any period of up to a quarter of the trial divides one such L. If many trials
+    were cut short, the others may be unlike them, and nothing is compared.
     """
     T, C, nearest = R.shape[1], partial_sums(R), np.inf
     C = C[np.isfinite(C[:, T])]

@@ -41,7 +41,7 @@ class Diagnostics:
         The gain, its standard error, its effective share of the samples, and which samples
         determine it ("tail", "all" or "given"; "mean": none do, and it is the tail's mean reward).
     gain_off : float
-        Mean reward of the last timesteps less the gain, per unit of time; 0 if they are alike.
+        By how much the last timesteps, at least, earn more than the gain; 0 if they do not differ.
     mean_duration : float
         Mean time that a step of the tail takes; 1 where trials have no durations.
     starts, start_samples, start_determined, start_tolerable : list, ndarray
@@ -250,10 +250,10 @@ class Diagnostics:
             )
         if self.gain_off:
             found.append(
-                f"the last timesteps earn {abs(self.gain_off):.3g} "
+                f"the last timesteps earn at least {abs(self.gain_off):.3g} "
                 f"{'more' if self.gain_off > 0.0 else 'less'} than the gain, {self.gain:.6g}, and "
                 f"an error of it changes a start's value by up to {self.stop} times as much: use "
-                f"{_DISTINGUISH}, another backup, or gain={self.gain + self.gain_off:.6g}"
+                f"{_DISTINGUISH}, or another backup, or give gain="
             )
         found += filter(None, [*self.others, self.features.warning])
         unknown = ~self.start_determined & ~self.start_tolerable
