@@ -236,18 +236,17 @@ def check_gain(R: FloatArray, gain: float, error: float, unit: float) -> float:
     difference counts. Any period of up to a quarter of the trial divides one such L. If many trials
     were cut short, the others may be unlike them, and nothing is compared.
     """
-    T, C, nearest = R.shape[1], partial_sums(R), np.inf
+    T, C = R.shape[1], partial_sums(R)
     C = C[np.isfinite(C[:, T])]
-    if len(C) < max(MIN_TRIALS, _WHOLE * len(R)):
+    if T < 4 or len(C) < max(MIN_TRIALS, _WHOLE * len(R)):
         return 0.0
-    for L in range(max(1, T // 8), T // 2 + 1):
-        u = (C[:, T] - C[:, T - L]) / L - gain
-        off = float(u.mean())
-        if abs(off) <= critical(0.5) * np.hypot(np.linalg.norm(u) / len(u), error):
-            return 0.0
-        nearest = min(nearest, off, key=abs)
-    least = max(_MISSING * unit, _ROUNDING * T * float(np.abs(C).max()))
-    return nearest if least < abs(nearest) * T < np.inf else 0.0
+    L = np.arange(max(1, T // 8), T // 2 + 1)
+    u = (C[:, [T]] - C[:, T - L]) / L - gain
+    off = u.mean(axis=0)
+    noise = critical(0.5) * np.hypot(np.linalg.norm(u, axis=0) / len(u), error)
+    nearest = float(off[np.abs(off).argmin()])
+    least = max(_MISSING * unit, _ROUNDING * T * float(np.abs(C).max())) / T
+    return nearest if (np.abs(off) > noise).all() and abs(nearest) > least else 0.0
 
 
 def check_own_means(R: FloatArray, unit: float, total: float = 1.0) -> float:

@@ -134,10 +134,9 @@ class Diagnostics:
         if fit.n_batches > 1 and not source.is_sparse:
             self.gain_error = fit.jackknife.gain_error
             self.start_error = fit.jackknife.start_value_error
-        self.gain_off = 0.0
-        if settled and gain.rows != "mean":
-            error = float(np.nan_to_num(self.gain_error)) * time
-            self.gain_off = checks.check_gain(R, gain.value * time, error, tail.unit) / time
+        error = float(np.nan_to_num(self.gain_error)) * time
+        off = checks.check_gain(R, gain.value * time, error, tail.unit) / time
+        self.gain_off = off if settled and gain.rows != "mean" else 0.0
         u, earned = np.nansum(delta, axis=1), np.nansum(R, axis=1)
         noise = max(_LARGEST_ERROR * max(tail.unit, earned.std()), 1e-9 * np.abs(earned).max())
         self.start_noise = bool(self.start_error > noise)

@@ -125,8 +125,8 @@ class Jackknife:
         """Standard error of the mean value of the start."""
         # The starts of all trials: a batch may have other starts.
         mean = total(self.fitted.segments.between(0, 1)).mean
-        windows = [solved[0] for solved in (self.fitted.solved, *self.solved)]
-        values = [float(mean @ window.columns[:, 0]) for window in windows]
+        every = self.fitted.solved, *self.solved
+        values = [float(mean @ solved[0].columns[:, 0]) for solved in every]
         return self._error(values[0], values[1:])
 
     def _error(self, whole: float, without: Sequence[float]) -> float:
@@ -149,8 +149,8 @@ class Jackknife:
 
         if not source.is_sparse:  # samples of the other half suffice
             halves = replace(subsets, kind="halves")
-            for i, by, group in zip((0, 1), halves.segments[1:], halves.groups[1:], strict=True):
-                surely[1 - i] = are_seen(seen, by, group)
+            others = zip(halves.segments[:0:-1], halves.groups[:0:-1], strict=True)
+            surely = np.array([are_seen(seen, *other) for other in others])
         for b, (by, group) in enumerate(zip(every, subsets.groups, strict=True)):
             rest = seen & ~surely[int(b >= half)]
             if rest.any():
@@ -222,8 +222,8 @@ class Fit:
             error = float(np.hypot(error, np.linalg.norm(unseen) / len(states)))
             if not self._robust(states, neighborhood).all():
                 error = np.inf
-        degrees = len(self.jackknife.n_trials) - 1
-        return Comparison(float(difference(self.system)[0]), error, degrees)
+        value = float(difference(self.system)[0])
+        return Comparison(value, error, len(self.jackknife.n_trials) - 1)
 
     def candidate(self, index: int) -> Any:
         """See `SeminormLSTDAgent.candidate`."""

@@ -25,10 +25,9 @@ from lstd_agent.trials.kept import NO_TIME, KeptTrials
 _ENOUGH_TRANSITIONS, _VOUCHED, _AT_EDGE, _REACH = 100, 0.05, 0.1, 0.5
 
 # So many trials within so many standard deviations stand for an unseen start; numbers of drawn
-# trials, of columns that are checked, and of observations at a time.
+# trials, of columns that are checked, and of observations at a time. Up to _FEW_STARTS distinct
+# starts are a group each; more are put into about _GROUPS.
 _ENOUGH_NEAR, _NEAR, _N_DRAWN, MOST_COLUMNS, CHUNK = 10, 0.25, 2000, 20, 16384
-
-# Up to this many distinct starts are a group each; more are put into about so many groups.
 _FEW_STARTS, _GROUPS = 40, 16
 
 

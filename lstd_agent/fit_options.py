@@ -98,7 +98,14 @@ class FitOptions:
         check_choice("reference", self.reference, ("occupancy", "most_common"))
         check_choice("tail", self.tail, ("window", "settled"))
         check_backup(self.backup)
-        object.__setattr__(self, "gain", check_gain(self.gain))
+        gain: Any = float(self.gain) if isinstance(self.gain, np.number) else self.gain
+        is_number = isinstance(gain, int | float) and not isinstance(gain, bool)
+        # Integers are compared as they are, since they may be too large for a float.
+        if gain is not None and not (is_number and abs(gain) <= MAX_REWARD):
+            raise InvalidInputError(
+                f"gain must be a finite number or None, at most {MAX_REWARD:g}; got {gain!r}"
+            )
+        object.__setattr__(self, "gain", None if gain is None else float(gain))
         if not (isinstance(self.rcond, numbers.Real) and 0.0 < self.rcond < 1.0):
             raise InvalidInputError(f"rcond must be above 0 and below 1; got {self.rcond!r}")
         object.__setattr__(self, "rcond", float(self.rcond))
@@ -210,21 +217,3 @@ class FitOptions:
         found = [search.find(n, self.search) for n in numbers]
         by_number = {len(anchors): anchors for anchors in found}
         return [by_number[n] for n in sorted(by_number)]
-
-
-def check_gain(gain: float | str | None) -> float | None:
-    """Return the option of a gain, or raise `InvalidInputError`."""
-    if gain == "per_neighborhood":
-        raise InvalidInputError(
-            "gain='per_neighborhood' is refused: the gain is one number for all states, the "
-            "long-run average reward. Less the mean of an early window, what transient states earn "
-            "above the gain would vanish. Give a number, or None to estimate the gain"
-        )
-    number: Any = float(gain) if isinstance(gain, np.number) else gain
-    is_number = isinstance(number, int | float) and not isinstance(number, bool)
-    # Integers are compared as they are, since they may be too large for a float.
-    if number is None or (is_number and abs(number) <= MAX_REWARD):
-        return None if number is None else float(number)
-    raise InvalidInputError(
-        f"gain must be a finite number or None, of size at most {MAX_REWARD:g}; got {gain!r}"
-    )

@@ -57,8 +57,6 @@ class Layer:
         """Return the mean (m, ...) of values (l, ...) of the rows that come next."""
         if self.P is None:
             return values
-        if values.ndim == 2:
-            return self.P @ values
         mean = self.P @ values.reshape(len(values), -1)
         return mean.reshape(-1, *values.shape[1:])
 
@@ -297,10 +295,8 @@ class Segments:
         edges = np.unique([*anchors.tolist(), *inner, 0, 1, (T + 1) // 2, T, T + 1])
         groups = source.groups(n_groups) if n_groups > 1 else [None]
 
-        def factor(layers: Iterator[Layer]) -> Factor:
-            if source.is_sparse:
-                return sums_of(layers)
-            return factor_of(layers, source.p, not source.are_places)
+        def factor(x: Iterator[Layer]) -> Factor:
+            return sums_of(x) if source.is_sparse else factor_of(x, source.p, not source.are_places)
 
         runs = zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)
         return cls(edges, [[factor(source.merged(a, b, g)) for g in groups] for a, b in runs])

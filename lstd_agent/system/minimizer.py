@@ -37,7 +37,7 @@ determine the gain either, the gain is the tail's mean reward, with a warning.
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -54,8 +54,6 @@ _ROUNDING, _DIFFERENCES = 1e-14, 1e-10
 # The smallest effective share of the samples, and the largest part in an open direction, of a gain.
 LEAST_SHARE, _OPEN = 0.2, 1e-6
 
-GainRows = Literal["tail", "all", "mean"]
-
 
 class Minimizer(NamedTuple):
     """Minimizing weights (d, q), and how well they are determined."""
@@ -67,10 +65,7 @@ class Minimizer(NamedTuple):
 
 
 def minimize(
-    equations: Reduced,
-    rcond: float = DEFAULT_RCOND,
-    metric: FloatArray | None = None,
-    with_open: bool = True,
+    equations: Reduced, rcond: float = DEFAULT_RCOND, metric: Any = None, with_open: bool = True
 ) -> Minimizer:
     """Return the minimizer of the projected Bellman error.
 
@@ -108,12 +103,12 @@ class Gain(NamedTuple):
     """A gain, reward per unit of time, and how it was found."""
 
     value: float
-    rows: Literal["given", "tail", "all", "mean"]
+    rows: str  # "given", "tail", "all" or "mean"
     share: float = 1.0  # effective share of the samples of these rows
     settled: FloatArray | None = None  # mean features (p,) in the long run, by rows of the gain
 
 
-def estimate_gain(source: Any, segments: Segments, rows: GainRows | None = None) -> Gain:
+def estimate_gain(source: Any, segments: Segments, rows: str | None = None) -> Gain:
     """Return the gain by all rows, or by the first that determine it: those of the tail, all, mean.
 
     An exact source, without noise, takes the tail.
@@ -138,7 +133,7 @@ def mean_reward(segments: Segments) -> float:
     return float(tail.sums[-2] / tail.sums[-1]) if tail.n else 0.0
 
 
-def _solved(source: Any, rows: Factor, name: Literal["tail", "all"]) -> Gain:
+def _solved(source: Any, rows: Factor, name: str) -> Gain:
     """Return the gain by some rows."""
     equations = rows.reduced(rows.p, source.rcond)
     B = equations.B.copy()

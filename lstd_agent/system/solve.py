@@ -14,7 +14,7 @@ from lstd_agent.arrays import IntArray
 from lstd_agent.backups import Backup, is_one_step
 from lstd_agent.rows.factors import Factor, Segments, total, without_each
 from lstd_agent.system.linked import SingleSteps, Targets, solve_linked, zero_of
-from lstd_agent.system.minimizer import Gain, GainRows, Solved, estimate_gain, mean_reward
+from lstd_agent.system.minimizer import Gain, Solved, estimate_gain, mean_reward
 from lstd_agent.system.model import pooled_model, solve_model
 from lstd_agent.system.neighborhoods import neighborhood_windows
 from lstd_agent.system.sparse import SparseRows, gains_without_each, solve_sparse, sparse_gain
@@ -32,8 +32,7 @@ class Subsets:
 
     def _once(self, of: Callable[..., Any]) -> Any:
         """Return the factors, or the sparse rows, of all groups."""
-        if of not in self.read:
-            self.read[of] = of(self.source, self.edges, self.n_groups)
+        self.read[of] = self.read.get(of) or of(self.source, self.edges, self.n_groups)
         return self.read[of]
 
     @cached_property
@@ -72,7 +71,7 @@ class Subsets:
         parts_of = [parts, parts[:half], parts[half:]]
         return [total(part) for part in parts_of[: 1 if self.kind == "whole" else 3]]
 
-    def gains(self, rows: GainRows | None = None) -> list[Gain]:
+    def gains(self, rows: str | None = None) -> list[Gain]:
         """Return the gain of each subset, by given rows or by the rows that determine it."""
         if not self.source.is_sparse:
             return [estimate_gain(self.source, each, rows) for each in self.segments]

@@ -26,7 +26,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -322,8 +322,7 @@ def _window(
 
 def sparse_gain(rows: SparseRows) -> Gain | None:
     """Return the gain as an unknown of the tail, or of all timesteps, if they determine it."""
-    names: tuple[Literal["tail", "all"], ...] = ("tail", "all")
-    for name in () if rows.ends else names:
+    for name in () if rows.ends else ("tail", "all"):
         try:
             window = _gain_window(rows, name)
             value, number = window.gain
