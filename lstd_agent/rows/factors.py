@@ -36,7 +36,7 @@ from lstd_agent.arrays import BoolArray, FloatArray, IntArray, svd
 # relative to the largest, are rounding; number of rows that are taken together.
 _PRODUCTS_FROM, _ROUNDING, _WAITING = 32, 1e-14, 4096
 
-# An observation was not seen if it has fewer samples (ten, less rounding), or if a larger part of its
+# An observation was not seen if it has fewer samples (10 less rounding), or if a larger part of its
 # features is outside the range, where smaller singular values, relative to the largest, count as 0.
 MIN_SAMPLES, _OUTSIDE, _RANGE = 10.0 - 1e-6, 1e-3, 1e-5
 

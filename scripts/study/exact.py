@@ -14,13 +14,12 @@ from scipy import sparse
 
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import check_choice
-from lstd_agent.features.kernels import Kernel
+from lstd_agent.features.rows import Kernel
 from lstd_agent.problems import (
     ENVIRONMENTS,
     RHOS,
     PiecewiseValues,
     StepwiseErrors,
-    full_distributions,
     random_chain,
     random_features,
     regimes,
@@ -56,7 +55,7 @@ class ExactSchemes:
     def __init__(self, chain: MarkovChain) -> None:
         self.chain = chain
         self.t_max = 10 * chain.mixing_time()
-        self.distributions = full_distributions(chain, self.t_max)
+        self.distributions = chain.stepwise_distributions(self.t_max, tol=0.0)
         self._settled = settled_time(chain, self.distributions)
         self._searches: dict[str, AnchorSearch] = {}
 

@@ -14,14 +14,19 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from lstd_agent.commands.outputs import check_destinations, rows_kept
-from lstd_agent.commands.running import add_arguments, new_parser, run
+from lstd_agent.commands.running import (
+    add_arguments,
+    check_destinations,
+    new_parser,
+    rows_kept,
+    run,
+)
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.figure_style import new_figure, picture
 from lstd_agent.packing import write_files
 from lstd_agent.problems import RHOS
 from lstd_agent.results import Row, one_line, provenance
-from lstd_agent.scoring import markdown
+from lstd_agent.summary import markdown
 from study import figures, tables
 from study.claims import CONFIDENCE, N_RESAMPLES, claims_table, exact_claims, sampled_claims
 from study.complexity import Curves, rule_table

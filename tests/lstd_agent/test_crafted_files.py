@@ -69,7 +69,7 @@ def of_vectors(**options: Any) -> SeminormLSTDAgent:
 
 
 def answers_of_agent(agent: SeminormLSTDAgent) -> Any:
-    at: Any = np.array([[0.0], [1.0]]) if agent.collector.batches.are_kept else np.arange(6)
+    at: Any = np.array([[0.0], [1.0]]) if agent.batches.are_kept else np.arange(6)
     return [
         agent.predict(at).tolist(),
         agent.predict(at, 0).tolist(),
@@ -273,7 +273,7 @@ def test_a_file_that_claims_to_be_huge_is_not_read(tmp_path: Path, monkeypatch: 
         ):
             for _ in range(size):
                 member.write(chunk)
-        with pytest.raises(InvalidInputError, match="is not a saved agent: its"):
+        with pytest.raises(InvalidInputError, match="is not a saved agent"):
             SeminormLSTDAgent.load(path)
 
 
