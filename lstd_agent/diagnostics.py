@@ -10,7 +10,6 @@ import numpy as np
 import lstd_agent.checks as checks
 import lstd_agent.fit_checks as shown
 from lstd_agent.arrays import BoolArray
-from lstd_agent.checks import FEWEST_TRIALS, in_a_line
 from lstd_agent.features.rows import FeatureSizes
 from lstd_agent.fit import Fit, of_each
 from lstd_agent.summary import as_html
@@ -209,7 +208,7 @@ class Diagnostics:
                 "among the observations, leave it out"
             )
         elif not tail.known:
-            text = "" if self.n_checked >= FEWEST_TRIALS else f" of {self.n_checked} trials"
+            text = "" if self.n_checked >= checks.FEWEST_TRIALS else f" of {self.n_checked} trials"
             found.append(
                 f"it is not known whether the tail{text} has settled: {missing}: collect more "
                 "trials, or with a larger t_max"
@@ -292,7 +291,7 @@ class Diagnostics:
 
     def _named(self, chosen: BoolArray) -> str:
         places, more = np.flatnonzero(chosen), int(chosen.sum()) - _N_NAMED
-        names = ", ".join(in_a_line(self.starts[i]) for i in places[:_N_NAMED])
+        names = ", ".join(checks.in_a_line(self.starts[i]) for i in places[:_N_NAMED])
         return f"{names} and {more} more" if more > 0 else names
 
     def _repr_html_(self) -> str:

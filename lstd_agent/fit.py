@@ -309,9 +309,7 @@ class Fit:
         seen = self.jackknife.seen_without_each(states, neighborhood)
         return np.asarray(seen & self.states_determined(states, neighborhood))
 
-    def _unseen_outcomes(
-        self, features: Rows, states: States, neighborhood: IntArray
-    ) -> FloatArray:
+    def _unseen_outcomes(self, f: Rows, states: States, neighborhood: IntArray) -> FloatArray:
         """Return what unseen outcomes may add to the standard errors of values (m,).
 
         What n samples did not show may have a probability of 3/n (two standard errors); its effect
@@ -322,7 +320,7 @@ class Fit:
             windows, place = np.array([[0, system.t_max + 1]]), np.zeros_like(neighborhood)
         moves = self.source.moves_of(windows, self.fitted.evidence)(states)
         n = np.maximum(of_each(moves, place), 1.0)
-        values, spread = system.values(features, neighborhood), np.zeros(len(states))
+        values, spread = system.values(f, neighborhood), np.zeros(len(states))
         for k in np.unique(neighborhood):
             weight = system.occupancy[k] / max(system.occupancy[k].sum(), 1e-300)
             others, here = self.candidate_values(int(k)), neighborhood == k

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-import lstd_agent.checks as checks
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
-from lstd_agent.checks import FEWEST_TRIALS, MIN_TRIALS, Misfit
+from lstd_agent.checks import FEWEST_TRIALS, MIN_TRIALS, Misfit, few_events, partial_sums
 from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.features.rows import dense
 from lstd_agent.standard_errors import Comparison
@@ -232,7 +231,7 @@ def direct_difference(
     up. The horizon is 1.5 times the first from which no longer one differs by more than its error.
     """
     whole = np.isfinite(R).all(axis=1)
-    C, T, number = checks.partial_sums(R[whole]), R.shape[1], kind[whole]
+    C, T, number = partial_sums(R[whole]), R.shape[1], kind[whole]
     sides = [np.asarray(w, dtype=np.float64)[whole] for w in (a, b)]
     if min(np.count_nonzero(w) for w in sides) < 2:
         return np.nan, np.inf
@@ -259,7 +258,7 @@ def direct_difference(
             break
     stop = min(T, 3 * horizon // 2)
     difference, error = seen(0, stop)
-    few = any(checks.few_events(C[w > 0, stop]) for w in sides)
+    few = any(few_events(C[w > 0, stop]) for w in sides)
     return difference, np.inf if few else error
 
 

@@ -111,20 +111,17 @@ class FitOptions:
         object.__setattr__(self, "rcond", float(self.rcond))
         is_linked = self.calibration == "linked"
         if self.tail == "settled" and is_linked:
-            raise InvalidInputError(
-                "tail='settled' leaves samples out, and a linked system uses them all: leave it "
-                "out, or use calibration='references'"
-            )
-        if self.backup == "model" and not is_linked:
-            raise InvalidInputError(
-                "backup='model' needs no reference states, so it cannot have "
-                "calibration='references': leave one of the two out"
-            )
-        if is_auto and not (is_linked and self.backup == "auto"):
-            raise InvalidInputError(
-                "n_anchors='auto' chooses among linked systems together with their backups: give "
-                "a number, or leave calibration and backup out"
-            )
+            wrong = "tail='settled' leaves samples out, and a linked system uses them all: leave "
+            wrong += "it out, or use calibration='references'"
+        elif self.backup == "model" and not is_linked:
+            wrong = "backup='model' needs no reference states, so it cannot have "
+            wrong += "calibration='references': leave one of the two out"
+        elif is_auto and not (is_linked and self.backup == "auto"):
+            wrong = "n_anchors='auto' chooses among linked systems together with their backups: "
+            wrong += "give a number, or leave calibration and backup out"
+        else:
+            return
+        raise InvalidInputError(wrong)
 
     def fit(self, source: Any, n_batches: int) -> Fitted:
         """Fit a system to CountRows or TrialRows (Algorithm ``training_nbwpval``)."""

@@ -33,7 +33,7 @@ from scipy import sparse
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import EvaluationError
-from lstd_agent.rows.counts import main_class
+from lstd_agent.rows.classes import main_class
 from lstd_agent.system.minimizer import LEAST_SHARE, Gain, Solved
 from lstd_agent.system.sparse_solvers import RidgeSolver, factored
 
