@@ -35,7 +35,7 @@ def _width(width: ArrayLike, k: int | None = None) -> FloatArray:
     found = frozen_array("width", width)
     fits = found.shape in ((), (k or found.size,)) and found.size > 0
     if not fits or not (found > 0.0).all():
-        told = f"width must be positive, one number or one a dimension; got {width!r}"
+        told = f"width must be positive, one number or {k or 'one a dimension'}; got {width!r}"
         raise InvalidInputError(told)
     return found
 
