@@ -125,7 +125,7 @@ class SavedAgent:
         kinds = CountedTrials | KeptTrials | None
         if not isinstance(self.trials, kinds) or not isinstance(self.is_fitted, bool):
             raise InvalidInputError("it holds no trials")
-        store.restore(self.space, self.actions, self.policy, self.trials)
+        store._restore(self.space, self.actions, self.policy, self.trials)
 
 
 def _n_features(features: Any, k: int, n_states: int) -> tuple[int, bool]:

@@ -24,7 +24,7 @@ from lstd_agent.actions.record import Undecided, earned, means_of
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.trials.counts import ActionCounts
-from lstd_agent.trials.kept import KeptTrials, check_both_timed
+from lstd_agent.trials.kept import KeptTrials, check_timed
 from lstd_agent.trials.policies import ActionNumbers
 
 Judged: TypeAlias = tuple[list[Undecided], list[str]]
@@ -298,7 +298,7 @@ class VectorImprover(Improver):
         for kept in rounds:
             if not self.encoding.is_measured:
                 self.encoding.measure(kept.observations)
-            check_both_timed((self._portions or rounds)[0].durations, kept.durations)
+            check_timed((self._portions or rounds)[0].durations is not None, kept.durations)
         # Where the policy has no action, the taken action replaces it.
         self.rounds.append(tuple(replace(kept, explored=None) for kept in rounds))
         if not self.encoding.ends:
