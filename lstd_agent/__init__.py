@@ -15,17 +15,13 @@ if TYPE_CHECKING:
 
 def __getattr__(name: str) -> Any:
     # Imports wait for the first use, so that the command `unichain` can stop before them.
-    names = globals()
-    public = {each: found for each, found in vars(_public()).items() if each[0] != "_"}
-    names.update(public, __all__=sorted(public))
+    names, public = globals(), vars(import_module("lstd_agent.public"))
+    names |= {each: found for each, found in public.items() if each[0] != "_"}
+    names["__all__"] = sorted(each for each in public if each[0] != "_")
     if name not in names:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return names[name]
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *vars(_public())})
-
-
-def _public() -> Any:
-    return import_module("lstd_agent.public")
+    return sorted({*globals(), *vars(import_module("lstd_agent.public"))})

@@ -25,12 +25,11 @@ from lstd_agent.features.tables import Features, same_features
 from lstd_agent.fit import Comparison, Fit
 from lstd_agent.fit_checks import check_own_trials, check_single_class, compare_returns
 from lstd_agent.fit_options import AgentTailName, CalibrationName, FitOptions
-from lstd_agent.html import as_html
 from lstd_agent.packing import read, refusing, write
 from lstd_agent.persistence import MAKERS, SavedAgent
 from lstd_agent.plotting import draw
 from lstd_agent.rows.kept import rows_of
-from lstd_agent.summary import describe
+from lstd_agent.summary import as_html, describe
 from lstd_agent.system.approximators import Neighborhood, System
 from lstd_agent.system.distances import MMD, DistanceName, DistributionDistance
 from lstd_agent.system.minimizer import DEFAULT_RCOND

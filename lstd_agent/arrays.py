@@ -1,4 +1,6 @@
-"""The array types of annotations; docstrings give the shapes."""
+"""The array types of annotations, whose shapes docstrings give; singular values."""
+
+from __future__ import annotations
 
 from typing import Any, TypeAlias
 
@@ -11,3 +13,17 @@ BoolArray = NDArray[np.bool_]
 
 States: TypeAlias = NDArray[Any]
 """Encoded observations: (n,) state numbers, or (n, k) vectors."""
+
+
+def svd(matrix: FloatArray, *, full_matrices: bool = False) -> tuple[FloatArray, ...]:
+    """Return U (m, r), σ (r,) and V^T (r, n) of a finite matrix U diag(σ) V^T.
+
+    LAPACK's divide and conquer fails for some matrices with many columns close to 0. Its slower
+    iteration does not fail.
+    """
+    try:
+        return np.linalg.svd(matrix, full_matrices=full_matrices)
+    except np.linalg.LinAlgError:
+        from scipy.linalg import svd as slower  # takes long to import
+
+    return tuple(slower(matrix, full_matrices=full_matrices, lapack_driver="gesvd"))

@@ -6,8 +6,7 @@ With v the approximator of a timestep's own neighbourhood, the target of timeste
 - of m steps, :math:`T_t^{(m)} = r_t - g + T_{t+1}^{(m-1)}` with :math:`T_t^{(0)} = v(s_t)`;
 - of the λ-return, :math:`T_t = r_t - g + (1-\lambda) v(s_{t+1}) + \lambda T_{t+1}`.
 
-After t_max every target is v. `lstd_agent.system.linked` follows targets backwards in time.
-``"model"`` never bootstraps: see `lstd_agent.system.model`.
+After t_max every target is v. ``"model"`` never bootstraps: see `lstd_agent.system.model`.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import numbers
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from lstd_agent.errors import InvalidInputError
+from lstd_agent.errors import InvalidInputError, check_integer
 
 
 @dataclass(frozen=True)
@@ -38,10 +37,7 @@ class MultiStep:
     steps: int
 
     def __post_init__(self) -> None:
-        is_integer = isinstance(self.steps, numbers.Integral) and self.steps is not True
-        if not is_integer or self.steps < 1:
-            raise InvalidInputError(f"steps must be an integer from 1; got {self.steps!r}")
-        object.__setattr__(self, "steps", int(self.steps))
+        object.__setattr__(self, "steps", check_integer("steps", self.steps, 1))
 
 
 @dataclass(frozen=True)
@@ -71,7 +67,6 @@ class LambdaReturn:
 
 Backup: TypeAlias = Literal["one_step", "model"] | MultiStep | LambdaReturn
 WantedBackup: TypeAlias = Backup | Literal["auto"]
-"""A backup, or ``"auto"``: one of them, chosen by the data."""
 
 
 def check_backup(backup: Any) -> None:

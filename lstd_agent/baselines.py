@@ -61,8 +61,8 @@ def average_reward_lstd(
 ) -> LinearValue:
     """Return the value by average-reward LSTD(λ): E[e (f - f')ᵀ] w = E[e (r - g)].
 
-    It is one neighbourhood of a linked system with ``backup=LambdaReturn(decay)``. Source: Yu &
-    Bertsekas (2009), "Convergence results for some temporal difference methods", section II.
+    Source: Yu & Bertsekas (2009), "Convergence results for some temporal difference methods",
+    section II. A linked system of one neighbourhood is the same.
 
     Parameters
     ----------
@@ -120,8 +120,7 @@ def differential_td(
     W = np.linalg.pinv(means.V).T  # of features
     size = np.sqrt(np.diagonal(W @ means.second[:-1, :-1] @ W.T))
     W /= np.where(size > 0.0, size, 1.0)[:, None]
-    # One matrix is the whole update of (w, g, 1).
-    step = np.zeros((d + 2, d + 2))
+    step = np.zeros((d + 2, d + 2))  # of the update of (w, g, 1)
     step[:d, :d] = -W @ means.X()[:-1, :-1] @ W.T
     step[:d, d:] = W @ (means.traced[:-1, -2:] * (-1.0, 1.0))
     if gain is None:
@@ -142,10 +141,9 @@ def differential_td(
 def discounted_lstd(samples: Samples, features: Any, discount: float) -> LinearValue:
     """Return the discounted value by LSTD with an intercept: E[f (f - γ f')ᵀ] w = E[f r].
 
-    It is gain / (1 - γ) + bias + a rest that vanishes with 1 - γ (Puterman 1994, section 8.2).
-    Source: Bradtke & Barto (1996), "Linear least-squares algorithms for temporal difference
-    learning".
-    ``samples`` and ``features`` are as in `average_reward_lstd`; the ``discount`` γ is below 1.
+    It is gain / (1 - γ) + bias + a rest that vanishes with 1 - γ (Puterman 1994, section 8.2), from
+    ``samples`` and ``features`` as in `average_reward_lstd`; the ``discount`` γ is below 1. Source:
+    Bradtke & Barto (1996), "Linear least-squares algorithms for temporal difference learning".
 
     Raises
     ------
@@ -164,9 +162,9 @@ def discounted_lstd(samples: Samples, features: Any, discount: float) -> LinearV
 def monte_carlo(samples: Samples, features: Any, gain: float | None = None) -> LinearValue:
     """Return the least-squares fit, with an intercept, of Σ (r - g) up to the end of trials.
 
-    Only timesteps of the first half are fitted, so that at least half a trial follows each. Source:
-    Sutton & Barto (2018), section 9.3, with the differential returns of section 10.3, truncated.
-    ``samples``, ``features`` and ``gain`` are as in `average_reward_lstd`.
+    Only timesteps of the first half are fitted, so that at least half a trial follows each.
+    ``samples``, ``features`` and ``gain`` are as in `average_reward_lstd`. Source: Sutton & Barto
+    (2018), section 9.3, with the differential returns of section 10.3, truncated.
     """
     # Traces with λ = 1: a reward goes to the features of all timesteps before.
     means = _Means.of(samples, features, 1.0, last=samples.t_max // 2)
@@ -174,25 +172,25 @@ def monte_carlo(samples: Samples, features: Any, gain: float | None = None) -> L
 
 
 def certainty_equivalence(counts: TransitionCounts, gain: float | None = None) -> FloatArray:
-    """Return the bias (S,) of the chain that has the frequencies of all timesteps.
+    """Return the bias, shape (S,), of the chain that has the frequencies of all timesteps.
 
-    One value a state, without features, from ``counts``; the ``gain`` is as in
-    `average_reward_lstd`. It is NaN for states from which no transitions lead to the most visited
-    state. The name is from Kumar & Varaiya (1986), "Stochastic Systems: Estimation, Identification,
-    and Adaptive Control".
-
-    Returns
-    -------
-    ndarray, shape (S,)
+    It needs ``counts`` and no features; the ``gain`` is as in `average_reward_lstd`. It is NaN for
+    states from which no transitions lead to the most visited state. The name is from Kumar &
+    Varaiya (1986), "Stochastic Systems: Estimation, Identification, and Adaptive Control".
     """
     source, half = CountRows([counts], np.ones((counts.n_states, 1))), (counts.t_max + 1) // 2
-    if gain is None:
-        n, paid, time = source.trials_at, source.mean_rewards, source.mean_durations
-        gain = float((paid[half:] @ n[half:]) / (time[half:] @ n[half:]))
+    gain = late_gain(counts) if gain is None else gain
     model = pooled_model(source, gain, source.main_state(half))
     known = model.open_share < 1.0
     visits = known * source.visits[half:].sum(axis=0)
     return np.where(known, model.values - visits @ model.values / visits.sum(), np.nan)
+
+
+def late_gain(counts: TransitionCounts) -> float:
+    """Return the mean reward per unit of time of the second half of all timesteps."""
+    late = slice((counts.t_max + 1) // 2, None)
+    times = counts.transition_counts if counts.duration_sums is None else counts.duration_sums
+    return float(counts.reward_sums[late].sum() / times[late].sum())
 
 
 class _Means(NamedTuple):

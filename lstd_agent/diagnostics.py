@@ -13,7 +13,7 @@ from lstd_agent.arrays import BoolArray
 from lstd_agent.checks import FEWEST_TRIALS, in_a_line
 from lstd_agent.features.rows import FeatureSizes
 from lstd_agent.fit import Fit, of_each
-from lstd_agent.html import as_html
+from lstd_agent.summary import as_html
 
 # Starts with fewer samples are named. Warn if a smaller share of the trials has the tail, a larger
 # share of logs ends in states without successors, or of sparse samples is left out; and if an error

@@ -2,9 +2,9 @@
 
 `pack` walks through a value: dataclasses, spaces, tuples and dicts become JSON, their arrays
 members of the file. `unpack` calls the constructors that check what users give, so a file holds
-nothing that a user could not have given. Nothing is pickled and no text is evaluated, so no code of
-a file runs. Sizes are checked before anything is read, and a digest detects changes. A file is
-written beside its target and then renamed, so an interrupt leaves the old file intact.
+nothing that a user could not have given. Nothing is pickled, so no code of a file runs. Sizes are
+checked before anything is read, and a digest detects changes. A file is written beside its target
+and then renamed, so an interrupt leaves the old file intact.
 """
 
 from __future__ import annotations
@@ -13,9 +13,7 @@ import dataclasses
 import hashlib
 import io
 import json
-import math
 import os
-import re
 import secrets
 import stat
 import time
@@ -48,11 +46,6 @@ Makers: TypeAlias = Mapping[type, Callable[..., Any]]
 _LARGEST_RATIO = 200
 _ALWAYS_ALLOWED = 2**26
 
-_ARRAY = re.compile(
-    rb"\x93NUMPY\x01\x00..\{'descr': '([<>|][biufU][1-9]\d*)', 'fortran_order': (False|True), "
-    rb"'shape': \(([\d, ]*)\), \} *\n",
-    re.DOTALL,
-)
 _CSR_PARTS = "data", "indices", "indptr"
 
 _SPACES: dict[type, tuple[str, ...]] = {
@@ -76,6 +69,10 @@ def pack(value: Any, name: str, arrays: Arrays, makers: Makers) -> Any:
     Numbers, texts, arrays, spaces, dataclasses of the makers, and tuples, lists and dicts of these
     are packed; anything else is marked as a function.
     """
+
+    def inside(each: Any, key: Any) -> Any:
+        return pack(each, f"{name}.{key}", arrays, makers)
+
     if isinstance(value, np.generic):
         value = value.item()
     if value is None or isinstance(value, bool | int | float | str):
@@ -87,26 +84,19 @@ def pack(value: Any, name: str, arrays: Arrays, makers: Makers) -> Any:
     if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
         arrays[name] = value
         return {"array": name}
+    if isinstance(value, tuple | list):
+        return {type(value).__name__: [inside(each, i) for i, each in enumerate(value)]}
     # A subclass of a space is saved as the space that it is.
     kind = next((each for each in _SPACES if isinstance(value, each)), type(value))
+    if kind not in _SPACES and isinstance(value, Mapping):
+        return {"dict": [[key, inside(each, key)] for key, each in value.items()]}
     if kind in _SPACES:
-        held = {field: getattr(value, field) for field in _SPACES[kind]}
-    elif isinstance(value, tuple | list):
-        return {
-            type(value).__name__: [
-                pack(each, f"{name}.{i}", arrays, makers) for i, each in enumerate(value)
-            ]
-        }
-    elif isinstance(value, Mapping):
-        kind, held = dict, dict(value)
+        fields = _SPACES[kind]
     elif kind in makers:
-        held = {
-            each.name: getattr(value, each.name) for each in dataclasses.fields(kind) if each.init
-        }
+        fields = tuple(each.name for each in dataclasses.fields(kind) if each.init)
     else:
         return {"function": []}
-    parts = [[key, pack(each, f"{name}.{key}", arrays, makers)] for key, each in held.items()]
-    return {kind.__name__: parts}
+    return {kind.__name__: [[field, inside(getattr(value, field), field)] for field in fields]}
 
 
 def unpack(facts: Any, arrays: Arrays, makers: Makers) -> Any:
@@ -115,29 +105,26 @@ def unpack(facts: Any, arrays: Arrays, makers: Makers) -> Any:
         return facts
     if "csr" in facts:
         return _read_csr(facts["csr"], arrays, tuple(facts["shape"]))
-    ((kind, parts),) = facts.items()
-    if kind == "array":
+    ((name, parts),) = facts.items()
+    if name == "array":
         return arrays[parts]
-    if kind == "function":
+    if name == "function":
         return function
-    if kind in ("tuple", "list"):
+    if name in ("tuple", "list"):
         found = [unpack(part, arrays, makers) for part in parts]
-        return tuple(found) if kind == "tuple" else found
+        return tuple(found) if name == "tuple" else found
     held = {key: unpack(part, arrays, makers) for key, part in parts}
-    if kind == "dict":
+    if name == "dict":
         return held
-    for space, fields in _SPACES.items():
-        if space.__name__ == kind:
-            how = {field: held[field] for field in fields}
-            if space is spaces.Dict:  # in the order of the file
-                how["spaces"] = list(how["spaces"].items())
-            if space is spaces.Box:
-                how["dtype"] = how["low"].dtype.type
-            return space(**how)
-    for each, make in makers.items():
-        if each.__name__ == kind:
+    if name == "Dict":  # in the order of the file
+        held["spaces"] = list(held["spaces"].items())
+    if name == "Box":
+        held["dtype"] = held["low"].dtype.type
+    every: Makers = {**{space: space for space in _SPACES}, **makers}
+    for kind, make in every.items():
+        if kind.__name__ == name:
             return make(**held)
-    raise InvalidInputError(f"a file cannot hold {kind!r}")
+    raise InvalidInputError(f"a file cannot hold {name!r}")
 
 
 def _read_csr(name: str, arrays: Arrays, shape: tuple[int, int]) -> sparse.csr_array:
@@ -155,16 +142,15 @@ def write(path: str | os.PathLike[str], value: Any, makers: Makers) -> None:
     arrays: Arrays = {}
     held = pack(value, "saved", arrays, makers)
     facts = {"format_version": FORMAT_VERSION, "digest": _digest(held, arrays), "saved": held}
-    text = np.array(json.dumps(facts))
+    members: Any = {"facts": np.array(json.dumps(facts)), **arrays}
+    n_bytes = sum(part.nbytes + 256 for part in members.values())
 
     def write_to(file: IO[bytes]) -> None:
-        np.savez_compressed(file, facts=text, **arrays)  # type: ignore[arg-type]
-        n_bytes = text.nbytes + sum(part.nbytes for part in arrays.values())
-        if not _is_allowed(n_bytes + 256 * len(arrays) + 256, file.tell()):
-            # `read` would refuse it: too small for its content.
+        np.savez_compressed(file, **members)
+        if not _is_allowed(n_bytes, file.tell()):  # `read` would refuse it: too small a file
             file.seek(0)
             file.truncate()
-            np.savez(file, facts=text, **arrays)  # type: ignore[arg-type]
+            np.savez(file, **members)
 
     write_files({path: write_to})
 
@@ -174,17 +160,14 @@ def read(path: str | os.PathLike[str], kind: type, what: str, makers: Makers) ->
 
     Raises `InvalidInputError` if it is no such file, has another format, or is damaged.
     """
-    with open(path, "rb") as file:
-        try:
-            arrays = _read_arrays(file, os.fstat(file.fileno()).st_size)
-            facts = json.loads(arrays.pop("facts").tobytes().decode("utf-32-le").rstrip("\0"))
-            version = facts["format_version"]
-        except Exception as error:  # libraries raise many types for other files
-            raise InvalidInputError(f"{path} is not a saved {what}: {error}") from error
+    with open(path, "rb") as file, refusing(path, f"is not a saved {what}"):
+        arrays = _read_arrays(file, os.fstat(file.fileno()).st_size)
+        facts = json.loads(arrays.pop("facts").tobytes().decode("utf-32-le").rstrip("\0"))
+        version = facts["format_version"]
     if version != FORMAT_VERSION:
-        remedy = "install a newer one"
-        if isinstance(version, int) and version < FORMAT_VERSION:
-            remedy = "load it with the version that wrote it, or collect again"
+        is_older = isinstance(version, int) and version < FORMAT_VERSION
+        older = "load it with the version that wrote it, or collect again"
+        remedy = older if is_older else "install a newer one"
         raise InvalidInputError(
             f"{path} has format {version!r:.20}, and this version of lstd_agent reads format "
             f"{FORMAT_VERSION}: {remedy}"
@@ -214,37 +197,19 @@ def _is_allowed(n_bytes: int, file_size: int) -> bool:
 
 
 def _read_arrays(file: IO[bytes], file_size: int) -> Arrays:
-    arrays: Arrays = {}
     with zipfile.ZipFile(file) as archive:
         n_bytes = sum(member.file_size for member in archive.infolist())
-        if not _is_allowed(n_bytes, file_size):
-            raise InvalidInputError(f"its {file_size} bytes claim to hold {n_bytes}")
-        for member in archive.infolist():
-            name = member.filename.removesuffix(".npy")
-            plain = member.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-            if not plain or name in arrays:
-                raise InvalidInputError(f"its member {name!r} is not part of a saved file")
-            arrays[name] = _read_array(name, archive.read(member))
-    return arrays
-
-
-def _read_array(name: str, data: bytes) -> NDArray[Any]:
-    """Return an array of a member of the file, without evaluating its header as Python."""
-    header = _ARRAY.match(data)
-    if header is None:
-        raise InvalidInputError(f"its member {name!r} is no array of numbers")
-    dtype, begin = np.dtype(header[1].decode()), header.end()
-    shape = tuple(int(n) for n in header[3].split(b",") if n.strip())
-    if (dtype.kind == "U") != (name == "facts"):
-        raise InvalidInputError(f"its member {name!r} holds {dtype}")
-    if math.prod(shape) * dtype.itemsize != len(data) - begin:
-        raise InvalidInputError(f"its member {name!r} has no numbers for shape {shape}")
-    flat = np.frombuffer(data, np.uint8 if dtype.kind == "b" else dtype, offset=begin)
-    if dtype.kind == "b":
-        if flat.max(initial=0) > 1:
+    if not _is_allowed(n_bytes, file_size):
+        raise InvalidInputError(f"its {file_size} bytes claim to hold {n_bytes}")
+    file.seek(0)
+    with np.load(file, allow_pickle=False) as loaded:
+        arrays = {name: loaded[name] for name in loaded.files}
+    for name, part in arrays.items():
+        if part.dtype.kind not in ("U" if name == "facts" else "biuf"):
+            raise InvalidInputError(f"its member {name!r} holds {part.dtype}")
+        if part.dtype.kind == "b" and part.view(np.uint8).max(initial=0) > 1:
             raise InvalidInputError(f"its member {name!r} holds values other than true and false")
-        flat = flat.view(np.bool_)
-    return flat.reshape(shape, order="F" if header[2] == b"True" else "C").copy(order="K")
+    return arrays
 
 
 def _digest(held: Any, arrays: Arrays) -> str:

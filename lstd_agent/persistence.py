@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from gymnasium import Space, spaces
@@ -32,21 +32,20 @@ from lstd_agent.trials.counts import ActionCounts
 from lstd_agent.trials.encoding import MAX_COUNTED
 from lstd_agent.trials.kept import KeptTrials
 from lstd_agent.trials.spaces import Numbering, flat_size
-from lstd_agent.trials.store import TrialStore
 
-# Limits for any file: states, features in all, and features of each kind.
-_MOST_STATES = 2**22
-_MOST_NUMBERS = 2**27
-_MOST_DENSE = 2**13
+if TYPE_CHECKING:
+    from lstd_agent.trials.store import TrialStore
+
+# Limits for any file: states, numbers of a table, and dense features.
+_MOST_STATES, _MOST_NUMBERS, _MOST_DENSE = 2**22, 2**27, 2**13
 
 
 @dataclass(frozen=True, eq=False)
 class SavedAgent:
     """The content of an agent's file.
 
-    A function among the options is `lstd_agent.packing.function`. ``actions`` are the number of
-    Discrete actions and the first of them. ``policy`` is None unless it is an array. ``is_fitted``
-    says whether all trials were fitted with these options.
+    A function among the options is `lstd_agent.packing.function`, and None as a policy. ``actions``
+    are the number of Discrete actions and the first of them. ``is_fitted`` is of all these trials.
     """
 
     options: dict[str, Any]
@@ -59,8 +58,7 @@ class SavedAgent:
     @classmethod
     def of(cls, options: dict[str, Any], store: TrialStore, is_fitted: bool) -> SavedAgent:
         """Return the content of a file for options and trials."""
-        batches, encoding, features = store.batches, store.encoding, store.features
-        anchors = options["anchors"]
+        encoding, features, anchors = store.encoding, store.features, options["anchors"]
         options = {**options, "anchors": None if anchors is None else np.asarray(anchors).tolist()}
         rows = None if encoding is None else encoding.table_rows
         inner = features.features if isinstance(features, Standardized) else features
@@ -70,11 +68,10 @@ class SavedAgent:
         elif is_table(features) and not is_sparse(features):
             features = np.asarray(features)
         options["features"] = features
-        policy = None
-        if store.policy is not None and not callable(store.policy):
-            policy = np.asarray(store.policy)
-        space = None if encoding is None else encoding.space
-        return cls(options, space, store.actions, policy, batches.portion, is_fitted)
+        has_array = store.policy is not None and not callable(store.policy)
+        policy = np.asarray(store.policy) if has_array else None
+        space, portion = None if encoding is None else encoding.space, store.batches.portion
+        return cls(options, space, store.actions, policy, portion, is_fitted)
 
     def with_functions(self, path: Any, **given: Any) -> SavedAgent:
         """Return the same with the functions that the file does not hold; raise if they differ."""
@@ -109,12 +106,9 @@ class SavedAgent:
             n_states, k = numbering.n, len(numbering.low)
         n, is_dense = _n_features(self.options["features"], k, n_states)
         n_actions = 0 if self.actions is None else self.actions[0]
-        if (
-            n_states > _MOST_STATES
-            or n * (n_states if is_dense else 1) > _MOST_NUMBERS
-            or (is_dense and n > _MOST_DENSE)
-            or n_states * n_actions > _MOST_NUMBERS
-        ):
+        table = n * n_states if is_dense else n
+        most = max(table, n_states * n_actions)
+        if n_states > _MOST_STATES or most > _MOST_NUMBERS or (is_dense and n > _MOST_DENSE):
             raise InvalidInputError(
                 f"{n} features of {n_states or 'vectors of'} {self.space} and {n_actions} actions "
                 "exceed the limits of a file"

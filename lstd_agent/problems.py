@@ -19,17 +19,19 @@ rems that is much smaller.
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lstd_agent.agent import SeminormLSTDAgent
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.features.tables import GaussianFeatures
-from lstd_agent.trials.counts import TransitionCounts
-from unichain_gym import MarkovChain, TabularMDP, make_mdp, simulate_counts
+from unichain_gym import MarkovChain, TabularMDP, make_mdp
+
+if TYPE_CHECKING:
+    from lstd_agent.agent import SeminormLSTDAgent
 
 ENVIRONMENTS = ("h6", "h36", "h36c", "h70", "h100", "c10", "c35", "c35c", "c75", "c100")
 """The paper's environments."""
@@ -37,11 +39,8 @@ ENVIRONMENTS = ("h6", "h36", "h36c", "h70", "h100", "c10", "c35", "c35c", "c75",
 RHOS = (0.49, 0.33, 0.19, 0.09, 0.06, 0.03)
 """The paper's numbers of features per state."""
 
-# Number of timesteps tried as the start of the second neighbourhood of `best_values`.
+# Number of timesteps tried as the start of the second neighbourhood of `limit_errors`.
 _ANCHORS_TRIED = 60
-
-# About so many numbers are in the working arrays of `StepwiseErrors`.
-_CHUNK = 2**22
 
 
 @dataclass(frozen=True)
@@ -92,8 +91,8 @@ def random_policy(mdp: TabularMDP, seed: int) -> IntArray:
 
 def random_features(n_states: int, n_features: int, seed: int) -> FloatArray:
     """Return the paper's Gaussian features (section ``state_fea_ker``), shape (S, d)."""
-    drawn = np.random.SeedSequence(seed).spawn(2)[1].generate_state(1)
-    return GaussianFeatures(n_features, int(drawn[0])).table(n_states)
+    [drawn] = np.random.SeedSequence(seed).spawn(2)[1].generate_state(1)
+    return GaussianFeatures(n_features, int(drawn)).table(n_states)
 
 
 def random_chain(environment: str, seed: int) -> MarkovChain:
@@ -103,24 +102,12 @@ def random_chain(environment: str, seed: int) -> MarkovChain:
 
 
 def random_problem(environment: str, seed: int) -> tuple[MarkovChain, FloatArray]:
-    """Return the `random_chain`, and its p^t for ten times its mixing time, (t_max + 1, S)."""
-    chain = random_chain(environment, seed)
-    return chain, full_distributions(chain, 10 * chain.mixing_time())
+    """Return the `random_chain`, and its p^t for ten times its mixing time, (t_max + 1, S).
 
-
-def population_counts(
-    chain: MarkovChain, n_trials: int, t_max: int, rng: np.random.Generator
-) -> TransitionCounts:
-    """Return the counts of trials, drawn without simulating each trial."""
-    return TransitionCounts.of(simulate_counts(chain, n_trials, t_max, rng))
-
-
-def full_distributions(chain: MarkovChain, t_max: int) -> FloatArray:
-    """Return p^t for t = 0 … t_max, shape (t_max + 1, S), without cutting small changes short.
-
-    Root errors weight states by √p^t(s), so that a transient mass of 1e-16 would show.
+    No small change of p^t is cut short: root errors, of weights √p^t(s), would show 1e-16.
     """
-    return chain.stepwise_distributions(t_max, tol=0.0)
+    chain = random_chain(environment, seed)
+    return chain, chain.stepwise_distributions(10 * chain.mixing_time(), tol=0.0)
 
 
 def settled_time(chain: MarkovChain, distributions: FloatArray) -> int:
@@ -150,65 +137,54 @@ class PiecewiseValues:
         values = agent.predict(np.tile(states, len(anchors)), t).reshape(len(anchors), n_states)
         return cls(anchors, values, int(agent.main_reference_) - first)
 
-    def at(self, n_timesteps: int) -> IntArray:
-        """Return the neighbourhood of each timestep from 0, shape (n_timesteps,)."""
-        return np.searchsorted(self.anchors, np.arange(n_timesteps), "right") - 1
-
     def by_timestep(self, n_timesteps: int) -> FloatArray:
         """Return the values of each timestep from 0, shape (n_timesteps, S)."""
-        return np.asarray(self.values[self.at(n_timesteps)])
+        at = np.searchsorted(self.anchors, np.arange(n_timesteps), "right") - 1
+        return np.asarray(self.values[at])
 
 
+@dataclass(frozen=True, eq=False)
 class StepwiseErrors:
-    """The errors of values on one chain with features (S, d) and p^t (t_max + 1, S)."""
+    """The errors of values on one chain with features (S, d) and p^t (t_max + 1, S).
 
-    def __init__(
-        self,
-        chain: MarkovChain,
-        features: FloatArray,
-        distributions: FloatArray,
-        rcond: float = 1e-10,
-    ) -> None:
-        self.chain, self.features, self.distributions = chain, features, distributions
-        self._rcond = rcond
+    Each error is a function of `PiecewiseValues` that returns one number a timestep, (t_max + 1,).
+    """
+
+    chain: MarkovChain
+    features: FloatArray
+    distributions: FloatArray
+    rcond: float = 1e-10
 
     @cached_property
     def _whitening(self) -> FloatArray:
         """M with Z† = MᵀM for Z = Fᵀ diag(p^t) F, of each timestep until p^t has settled."""
         F = self.features
         moving = self.distributions[: settled_time(self.chain, self.distributions) + 1]
-        n, d = len(moving), F.shape[1]
-        M = np.empty((n, d, d))
-        step = max(1, _CHUNK // (F.size + d * d))
-        for k in range(0, n, step):
-            eigenvalue, U = np.linalg.eigh(F.T @ (moving[k : k + step, :, None] * F))
-            keep = eigenvalue > self._rcond * eigenvalue[:, -1:]
+        M = []
+        for k in range(0, len(moving), 100):  # all at once would take S / d times the memory
+            eigenvalue, U = np.linalg.eigh(F.T @ (moving[k : k + 100, :, None] * F))
+            keep = eigenvalue > self.rcond * eigenvalue[:, -1:]
             root = np.where(keep, eigenvalue, 1.0) ** -0.5 * keep
-            M[k : k + step] = root[:, :, None] * U.transpose(0, 2, 1)
-        return M
+            M.append(root[:, :, None] * U.transpose(0, 2, 1))
+        return np.concatenate(M)
 
     def repb(self, found: PiecewiseValues) -> FloatArray:
-        """Return the root projected Bellman error of each timestep, shape (t_max + 1,)."""
-        chain, n = self.chain, len(self._whitening)
-        T = len(self.distributions)
+        """Return the root projected Bellman errors."""
+        chain, M = self.chain, self._whitening
         ahead = np.asarray(chain.transition_matrix @ found.values.T).T
         above = chain.gain if chain.durations is None else chain.gain * chain.durations
-        residual = chain.reward - above + ahead - found.values
-        t, k = np.minimum(np.arange(T), n - 1), found.at(T)
-        errors = []
-        step = max(1, _CHUNK // self._whitening[0].size)
-        for now in (slice(start, start + step) for start in range(0, T, step)):
-            projected = (self.distributions[t[now]] * residual[k[now]]) @ self.features
-            root = np.matmul(self._whitening[t[now]], projected[:, :, None])[:, :, 0]
-            errors.append(np.linalg.norm(root, axis=1))
-        return np.concatenate(errors)
+        residual = replace(found, values=chain.reward - above + ahead - found.values)
+        y = (self.distributions * residual.by_timestep(len(self.distributions))) @ self.features
+        moving = np.matmul(M, y[: len(M), :, None])[:, :, 0]
+        root = np.concatenate((moving, y[len(M) :] @ M[-1].T))
+        return np.asarray(np.linalg.norm(root, axis=1))
 
     def rems(self, found: PiecewiseValues) -> FloatArray:
-        """Return the root mean squared error of each timestep, shape (t_max + 1,)."""
+        """Return the root mean squared errors."""
         return _root_mean_square(self.distributions, self._error(found))
 
     def rems_without_offset(self, found: PiecewiseValues) -> FloatArray:
-        """Return the root mean squared error about the mean error, shape (t_max + 1,)."""
+        """Return the root mean squared errors about the mean error."""
         p, error = self.distributions, self._error(found)
         return _root_mean_square(p, error - np.einsum("ts,ts->t", p, error)[:, None])
 
@@ -221,7 +197,7 @@ class StepwiseErrors:
         """Return the projection limit of the neighbourhoods."""
         exact = self.chain.relative_value(found.main)
         values = best_linear(self.features, exact, self.distributions, found.anchors)
-        return float(self.rems(PiecewiseValues(found.anchors, values, found.main)).sum())
+        return float(self.rems(replace(found, values=values)).sum())
 
     def _error(self, found: PiecewiseValues) -> FloatArray:
         """Estimated minus exact relative value, shape (t_max + 1, S)."""
@@ -240,29 +216,30 @@ def best_linear(
 
 
 def root_errors(values: FloatArray, chain: MarkovChain, distributions: FloatArray) -> FloatArray:
-    """Return the rems of each timestep of values (S,) or (t_max + 1, S), shape (t_max + 1,).
+    """Return the rems of each timestep of values (S,) or (t_max + 1, S), given up to a constant.
 
-    Values are given up to a constant: their mean error under p*, at t_max, is subtracted.
+    Their mean error under p*, at t_max, is subtracted.
     """
     error = np.broadcast_to(values - chain.bias, distributions.shape)
     error = error - error[-1] @ chain.stationary_distribution
     return _root_mean_square(distributions, error)
 
 
-def best_values(chain: MarkovChain, features: FloatArray, distributions: FloatArray) -> FloatArray:
-    """Return the values of the projection limit with two neighbourhoods, shape (t_max + 1, S).
+def limit_errors(chain: MarkovChain, features: FloatArray, distributions: FloatArray) -> FloatArray:
+    """Return the rems of each timestep at the projection limit with two neighbourhoods.
 
     The second neighbourhood begins where the total rems is smallest, to within a few percent.
     """
-    T, best, least = len(distributions), np.empty(0), np.inf
-    for anchor in np.unique(np.geomspace(1, T, _ANCHORS_TRIED).astype(np.int64)):
+    T = len(distributions)
+
+    def errors(anchor: int) -> FloatArray:
         anchors = np.array([0, anchor] if anchor < T else [0])
-        found = best_linear(features, chain.bias, distributions, anchors)
-        values = PiecewiseValues(anchors, found, 0).by_timestep(T)
-        total = float(root_errors(values, chain, distributions).sum())
-        if total < least:
-            best, least = values, total
-    return best
+        error = best_linear(features, chain.bias, distributions, anchors) - chain.bias
+        squares = distributions @ (error - error[-1] @ chain.stationary_distribution).T ** 2
+        return np.asarray(np.sqrt(np.where(np.arange(T) < anchor, squares[:, 0], squares[:, -1])))
+
+    tried = np.unique(np.geomspace(1, T, _ANCHORS_TRIED).astype(np.int64)).tolist()
+    return min(map(errors, tried), key=np.sum)
 
 
 def _root_mean_square(distributions: FloatArray, error: FloatArray) -> FloatArray:

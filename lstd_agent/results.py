@@ -9,15 +9,16 @@ them.
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import os
 import platform
 import re
 import sys
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from datetime import datetime, timezone
-from functools import cache
+from functools import cache, partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any, TypeVar
@@ -37,24 +38,41 @@ Task = TypeVar("Task")
 PACKAGES = ("numpy", "scipy", "gymnasium", "POT")
 
 # These modules show results and compute none.
-_SHOWING = re.compile(r"commands/|progress\.py|study/(claims|figures|pages|studies|tables)\.py")
+_SHOWS = re.compile(r"commands/|(progress|summary|study/(claims|figures|pages|studies|tables))\.py")
 
 
 @cache
 def code_version(*folders: Path) -> str:
-    """Return the version of the packages, and a hash of the source that computes rows.
-
-    The source is both packages and the folders, without the modules that only show results.
-    """
-    digest = hashlib.sha256()
+    """Return the version of the packages, and a hash of their and the folders' computing source."""
     packages = (Path(str(package.__file__)).parent for package in (unichain_gym, lstd_agent))
+    files = []
     for root in (*packages, *folders):
         for path in sorted(root.rglob("*.py")):
             name = f"{root.name}/{path.relative_to(root).as_posix()}"
-            if not _SHOWING.match(name.removeprefix("lstd_agent/")):
-                source = path.read_bytes().replace(b"\r\n", b"\n")
-                digest.update(f"{name} {len(source)}\n".encode() + source)
-    return f"{unichain_gym.__version__}+{digest.hexdigest()[:12]}"
+            if not _SHOWS.match(name.removeprefix("lstd_agent/")):
+                files.append(f"{name} {digest(path.read_bytes())}\n")
+    return f"{unichain_gym.__version__}+{digest(''.join(files).encode())}"
+
+
+def digest(content: bytes) -> str:
+    """Return a short hash of a text, the same for any line endings."""
+    return hashlib.sha256(content.replace(b"\r\n", b"\n")).hexdigest()[:12]
+
+
+def source_of(function: Callable[..., Any]) -> str:
+    """Return a hash of the file that a function is written in, or else of its code.
+
+    Files that it imports, and variables around an inner function, do not enter the hash.
+    """
+    if isinstance(function, partial):
+        parts = (function.func, *function.args, *function.keywords, *function.keywords.values())
+        return digest(" ".join(source_of(x) if callable(x) else repr(x) for x in parts).encode())
+    defined = function if hasattr(function, "__qualname__") else type(function)
+    try:
+        return digest(Path(str(inspect.getsourcefile(defined))).read_bytes())
+    except (TypeError, OSError):  # such as a function of a notebook
+        code = getattr(defined, "__code__", None)
+        return digest(repr(function).encode() if code is None else code.co_code)
 
 
 def provenance(arguments: Sequence[str], **facts: Any) -> dict[str, Any]:
@@ -84,19 +102,17 @@ def one_line(facts: Mapping[str, Any]) -> str:
 
 
 class RowStore:
-    """The rows of one experiment with one setting, computed by the present code.
+    """The rows of one experiment with one setting, computed by the present ``code``.
 
-    ``settings`` are everything that rows depend on beside their ``key`` fields; ``code`` is
-    `code_version` of the packages by default. ``n_outdated`` counts rows with these settings from
-    other code. A line that is no row raises `InvalidInputError`.
+    ``settings`` are everything that rows depend on beside their ``key`` fields. ``n_outdated``
+    counts rows with these settings from other code.
     """
 
     def __init__(
         self, path: Path, settings: Mapping[str, Any], key: Sequence[str], code: str = ""
     ) -> None:
         self.path = path
-        text = json.dumps(settings, sort_keys=True)
-        self.settings = hashlib.sha256(text.encode()).hexdigest()[:12]
+        self.settings = digest(json.dumps(settings, sort_keys=True).encode())
         self.code = code or code_version()
         self.key = tuple(key)
         self.n_outdated = 0
@@ -108,25 +124,21 @@ class RowStore:
         if complete < len(content):  # the last row was being written when a run was killed
             os.truncate(path, complete)
         self._rows: dict[tuple[Any, ...], Row] = {}
-        with path.open(encoding="utf-8", errors="replace") as lines:
-            for number, line in enumerate(lines, 1):
-                self._read(number, line.rstrip("\n"))
-
-    def _read(self, number: int, line: str) -> None:
-        """Take a line of the file."""
-        try:
-            row = json.loads(line)
-            if row["settings"] != self.settings:
-                return
-            if row["code"] != self.code:
-                self.n_outdated += 1  # such a row may have another key
-            else:
-                self._rows[self.key_of(row)] = row
-        except (ValueError, TypeError, KeyError) as error:
-            raise InvalidInputError(
-                f"{self.path}, line {number} is no row of results ({error!r}): {line[:60]!r}. "
-                "Delete that line, and its row is computed again"
-            ) from None
+        lines = content[:complete].decode("utf-8", errors="replace").split("\n")[:-1]
+        for number, line in enumerate(lines, 1):
+            try:
+                row = json.loads(line)
+                if row["settings"] != self.settings:
+                    continue
+                if row["code"] != self.code:
+                    self.n_outdated += 1  # such a row may have another key
+                else:
+                    self._rows[self.key_of(row)] = row
+            except (ValueError, TypeError, KeyError) as error:
+                raise InvalidInputError(
+                    f"{path}, line {number} is no row of results ({error!r}): {line[:60]!r}. "
+                    "Delete that line, and its row is computed again"
+                ) from None
 
     def key_of(self, row: Mapping[str, Any]) -> tuple[Any, ...]:
         """Return the key of a row."""
@@ -140,27 +152,19 @@ class RowStore:
         """All rows of this setting, sorted by key."""
         return [self._rows[key] for key in sorted(self._rows)]
 
-    def asked(self, **fields: Container[Any]) -> list[Row]:
-        """Return the rows whose fields are among the given values, sorted by key."""
-        return [row for row in self.rows if all(row[k] in among for k, among in fields.items())]
-
     def compute(
         self,
         function: Callable[[Task], list[Row]],
-        missing: Iterable[Task],
+        tasks: Sequence[Task],
         *,
         workers: int = 1,
         executor: Executor | None = None,
         progress: bool | None = None,
     ) -> None:
         """Run the function on each task, in processes or by an executor, and add its new rows."""
-        tasks = list(missing)  # before any row is added
         if self.n_outdated and tasks and progress is not False:
-            print(
-                f"{self.path}: {self.n_outdated} rows of other code than this are left alone, "
-                "and what is missing is computed",
-                file=sys.stderr,
-            )
+            told = f"{self.n_outdated} rows of other code than this are left alone"
+            print(f"{self.path}: {told}, and what is missing is computed", file=sys.stderr)
         with progress_bar(len(tasks), "task", progress) as bar:
 
             def keep(rows: Iterable[Row]) -> None:

@@ -1,15 +1,21 @@
-"""An account of a fit, as text."""
+"""Accounts as text, Markdown and HTML."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from html import escape
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lstd_agent.fit import Fit
 from lstd_agent.system.distances import falls_back
 
+if TYPE_CHECKING:
+    from lstd_agent.fit import Fit
+
 _COLUMNS = ("anchor", "stop", "window", "reference", "occupancy", "samples", "rank", "condition")
+_LABELED = re.compile(r"(\w[\w ]*?)(?:\s{2,}|: )(.+)")
 
 
 def describe(fit: Fit, checks: str, kept: str) -> str:
@@ -55,6 +61,27 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(
         "  ".join(cell.rjust(w) for cell, w in zip(row, width, strict=True)) for row in rows
     )
+
+
+def markdown(
+    heads: Sequence[Any], rows: Sequence[Sequence[Any]], left: Sequence[int] = (0,)
+) -> str:
+    """Write a table in Markdown; all columns but those on the left are aligned to the right."""
+    rule = ["---" if k in left else "---:" for k in range(len(heads))]
+    return "\n".join("| " + " | ".join(map(str, cells)) + " |" for cells in (heads, rule, *rows))
+
+
+def as_html(caption: str, text: str) -> str:
+    """Return an account as HTML: a table of its labeled lines, and the text after an empty line."""
+    facts, _, rest = text.partition("\n\n")
+    lines = []
+    for line in facts.splitlines():
+        found = _LABELED.fullmatch(line)
+        label, said = found.groups() if found else ("", line)
+        said = f'<td style="text-align: left">{escape(said)}</td>'
+        lines.append(f'<tr><th style="text-align: left">{escape(label)}</th>{said}</tr>')
+    table = f"<table><caption>{escape(caption)}</caption>{''.join(lines)}</table>"
+    return f"{table}<pre>{escape(rest)}</pre>" if rest else table
 
 
 def _name(observation: object) -> str:

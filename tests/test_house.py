@@ -13,15 +13,15 @@ EVALUATOR, ENVIRONMENTS = "lstd_agent", "unichain_gym"
 
 # Each imports from itself and from those before it only.
 ROOMS = (
-    ("errors", "arrays", "html", "decompositions", "progress", "backups"),
+    ("errors", "arrays", "progress", "backups"),
     ("figure_style",),
     ("features",),
     ("trials",),
     ("rows",),
     ("system",),
     ("fit_options", "standard_errors", "fit"),
-    ("checks", "diagnostics", "fit_checks"),
-    ("packing", "persistence", "plotting", "summary"),
+    ("checks", "diagnostics", "fit_checks", "summary"),
+    ("packing", "persistence", "plotting"),
     ("actions", "baselines"),
     ("agent", "sb3"),
     ("public",),

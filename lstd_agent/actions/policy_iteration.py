@@ -344,8 +344,9 @@ class PolicyIteration:
         if explore is function:
             told = f"the search in {path} explores by a function: give it to load(..., explore=...)"
             raise InvalidInputError(told)
-        if set(saved.options) != set(_OPTIONS):
-            raise InvalidInputError(f"{path} is damaged: its options are {list(saved.options)}")
+        with refusing(path):
+            if set(saved.options) != set(_OPTIONS):
+                raise InvalidInputError(f"its options are {list(saved.options)}")
         given: Any = {"explore": explore, "features": features, "pair_features": pair_features}
         search = cls(env, **saved.options, **given)
         space = search._improver.encoding.space

@@ -26,7 +26,7 @@ from lstd_agent.errors import NotFittedError
 from lstd_agent.features.rows import dense
 from lstd_agent.features.tables import feature_table
 from lstd_agent.figure_style import COLORS
-from lstd_agent.problems import PiecewiseValues, StepwiseErrors, full_distributions
+from lstd_agent.problems import PiecewiseValues, StepwiseErrors
 from lstd_agent.results import provenance
 from unichain_gym import MarkovChain
 from unichain_gym.errors import UnichainError
@@ -135,7 +135,7 @@ def total_errors(agent: SeminormLSTDAgent, chain: MarkovChain, first_state: int)
     if needed > free / 2:
         reason = f"they would take {with_unit(needed)} of memory, and {with_unit(free)} are free"
         return {"totals_left_out": reason}
-    errors = StepwiseErrors(chain, features, full_distributions(chain, t_max))
+    errors = StepwiseErrors(chain, features, chain.stepwise_distributions(t_max, tol=0.0))
     found = PiecewiseValues.of(agent, chain.n_states, first_state)
     rems, repb = float(errors.rems(found).sum()), float(errors.repb(found).sum())
     return {"total_rems": rems, "total_repb": repb}

@@ -20,8 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lstd_agent.arrays import FloatArray, IntArray
-from lstd_agent.decompositions import svd
+from lstd_agent.arrays import FloatArray, IntArray, svd
 from lstd_agent.rows.layers import Layer
 
 # Smallest number of features of trials for which products are kept, whose smaller eigenvalues,

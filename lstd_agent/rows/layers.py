@@ -17,8 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from lstd_agent.arrays import BoolArray, FloatArray, IntArray
-from lstd_agent.decompositions import svd
+from lstd_agent.arrays import BoolArray, FloatArray, IntArray, svd
 
 
 @dataclass(frozen=True, eq=False)

@@ -36,9 +36,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lstd_agent.arrays import FloatArray, IntArray
+from lstd_agent.arrays import FloatArray, IntArray, svd
 from lstd_agent.backups import LambdaReturn, MultiStep
-from lstd_agent.decompositions import svd
 from lstd_agent.rows.factors import Factor, Gathering, Segments
 from lstd_agent.rows.layers import Coordinates, Layer
 from lstd_agent.system.minimizer import Minimizer, minimize

@@ -27,8 +27,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lstd_agent.arrays import FloatArray
-from lstd_agent.decompositions import svd
+from lstd_agent.arrays import FloatArray, svd
 from lstd_agent.rows.factors import Reduced
 
 DEFAULT_RCOND = 1e-10

@@ -22,7 +22,7 @@ from scipy.stats import rankdata
 from lstd_agent.arrays import BoolArray, FloatArray
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.results import Row
-from lstd_agent.scoring import markdown
+from lstd_agent.summary import markdown
 from study.sampling import PANELS, Panel
 from study.sampling import SCHEMES as SAMPLED
 from study.tables import METRICS, paper_cells

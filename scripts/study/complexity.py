@@ -20,12 +20,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from lstd_agent import LambdaReturn
-from lstd_agent.problems import population_counts, random_problem, regimes
+from lstd_agent import LambdaReturn, TransitionCounts
+from lstd_agent.problems import random_problem, regimes
 from lstd_agent.results import Row
-from lstd_agent.scoring import markdown
+from lstd_agent.summary import markdown
 from study.sampled import sampled_regimes
 from study.store import Among, Key, Study, Task, generator
+from unichain_gym import simulate_counts
 
 FINDING = ("h6", "c10", "h36c", "c35c")
 CHECKING = ("h36", "c35", "r20b", "g20b")
@@ -58,11 +59,11 @@ def complexity_rows(task: Task) -> list[Row]:
     """Draw counts once, of a number of trials, and fit all systems."""
     chain, p = random_problem(task.env, task.seed)
     n_trials, t_max = task.missing[0][3], len(p) - 1
-    counts = population_counts(chain, n_trials, t_max, generator(task.seed, 4, n_trials))
+    drawn = simulate_counts(chain, n_trials, t_max, generator(task.seed, 4, n_trials))
     variance = p @ chain.bias**2 - (p @ chain.bias) ** 2
     of_constant = float(np.sqrt(np.maximum(variance, 0.0)).sum())
     rows = []
-    for sampled in sampled_regimes(chain, [counts], p, task.seed, RHOS):
+    for sampled in sampled_regimes(chain, [TransitionCounts.of(drawn)], p, task.seed, RHOS):
         anchors = {
             wanted: None if wanted == STEPWISE else sampled.anchors(int(wanted))
             for wanted in WANTED

@@ -20,7 +20,6 @@ from lstd_agent.problems import (
     RHOS,
     PiecewiseValues,
     StepwiseErrors,
-    full_distributions,
     random_chain,
     random_features,
     regimes,
@@ -55,7 +54,7 @@ class ExactSchemes:
     def __init__(self, chain: MarkovChain) -> None:
         self.chain = chain
         self.t_max = 10 * chain.mixing_time()
-        self.distributions = full_distributions(chain, self.t_max)
+        self.distributions = chain.stepwise_distributions(self.t_max, tol=0.0)
         self._settled = settled_time(chain, self.distributions)
         self._searches: dict[str, AnchorSearch] = {}
 

@@ -26,7 +26,7 @@ from lstd_agent.figure_style import new_figure, picture
 from lstd_agent.packing import write_files
 from lstd_agent.problems import RHOS
 from lstd_agent.results import Row, one_line, provenance
-from lstd_agent.scoring import markdown
+from lstd_agent.summary import markdown
 from study import figures, tables
 from study.claims import CONFIDENCE, N_RESAMPLES, claims_table, exact_claims, sampled_claims
 from study.complexity import Curves, rule_table

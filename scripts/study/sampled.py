@@ -36,14 +36,13 @@ from lstd_agent.problems import (
     PiecewiseValues,
     Regime,
     StepwiseErrors,
-    population_counts,
     random_features,
     random_problem,
     regimes,
 )
 from lstd_agent.results import Row
 from study.store import Key, Study, Task, generator
-from unichain_gym import MarkovChain
+from unichain_gym import MarkovChain, simulate_counts
 
 SCHEMES = ("p02md", "paxmd")
 """Two neighbourhoods, and as many as features allow; both by the MMD."""
@@ -149,7 +148,8 @@ def reference_rows(task: Task) -> list[Row]:
     """Simulate once, and compare all combinations in every regime."""
     chain, distributions = random_problem(task.env, task.seed)
     n_trials, rcond = task.settings.n_trials, task.settings.rcond
-    counts = population_counts(chain, n_trials, len(distributions) - 1, generator(task.seed, 2))
+    drawn = simulate_counts(chain, n_trials, len(distributions) - 1, generator(task.seed, 2))
+    counts = TransitionCounts.of(drawn)
     rows = []
     for sampled in sampled_regimes(chain, [counts], distributions, task.seed):
         for scheme, anchors in sampled.anchors_by_scheme.items():
@@ -227,9 +227,9 @@ def draw_batches(
 ) -> list[TransitionCounts]:
     """Return the counts of trials, drawn in independent batches of nearly the same size."""
     seeds = np.random.SeedSequence([seed, 3]).spawn(n_batches)
-    sizes = np.diff(np.linspace(0, n_trials, n_batches + 1).astype(int))
+    sizes = np.diff(np.linspace(0, n_trials, n_batches + 1).astype(int)).tolist()
     return [
-        population_counts(chain, int(size), t_max, np.random.default_rng(each))
+        TransitionCounts.of(simulate_counts(chain, size, t_max, np.random.default_rng(each)))
         for size, each in zip(sizes, seeds, strict=True)
     ]
 

@@ -16,14 +16,13 @@ from lstd_agent.errors import FitWarning, InvalidInputError, check_choice
 from lstd_agent.problems import (
     PiecewiseValues,
     StepwiseErrors,
-    population_counts,
     random_features,
     random_problem,
 )
 from lstd_agent.results import Row
 from study.exact import Rule
 from study.store import Among, Key, Study, Task
-from unichain_gym import MarkovChain
+from unichain_gym import MarkovChain, simulate_counts
 
 # How many copies of the environment run at once; the law of the samples does not depend on it.
 _NUM_ENVS = 5_000
@@ -127,7 +126,7 @@ def cumulative_samples(task: Task, chain: MarkovChain, t_max: int) -> Iterator[S
     agent = SeminormLSTDAgent(OneHot(), n_batches=2, n_stored_trials=task.settings.n_stored)
     for increment, seed in zip(increments, seeds, strict=True):
         if task.settings.engine == "population":
-            agent.add(population_counts(chain, increment, t_max, np.random.default_rng(seed)))
+            agent.add(simulate_counts(chain, increment, t_max, np.random.default_rng(seed)))
         else:
             with closing(gym.make_vec(name, num_envs=min(increment, _NUM_ENVS))) as env:
                 agent.collect(env, policy, increment, t_max, int(seed.generate_state(1)[0]))

@@ -62,7 +62,8 @@ class Study:
                 if missing := [key for key in keys if key not in store]:
                     tasks.append(Task(env, seed, missing, settings))
         store.compute(self.rows, tasks, **how)
-        return store.asked(seed=range(n_seeds), **among)
+        wanted = {"seed": range(n_seeds), **among}
+        return [row for row in store.rows if all(row[k] in some for k, some in wanted.items())]
 
 
 def generator(seed: int, *study: int) -> np.random.Generator:

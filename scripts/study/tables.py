@@ -13,7 +13,7 @@ import pandas as pd
 
 from lstd_agent.problems import ENVIRONMENTS, RHOS
 from lstd_agent.results import Row
-from lstd_agent.scoring import markdown
+from lstd_agent.summary import markdown
 from study.control import CONTROL_ENVIRONMENTS, EQUAL, METHODS
 from study.exact import SCHEMES
 from study.sampled import CERTAINTY, COMBINATIONS, DEFAULTS, ESTIMATORS, OURS

@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose
 from lstd_agent import GaussianFeatures, OneHot, Polynomial, RadialBasis, SeminormLSTDAgent
 from lstd_agent.backups import LambdaReturn
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.problems import population_counts, random_chain
+from lstd_agent.problems import random_chain
 from unichain_gym import simulate_counts
 
 BOX = spaces.Box(-np.inf, np.inf, (1,))
@@ -30,7 +30,7 @@ def given(space: Any, states: Any, rewards: Any, **options: Any) -> SeminormLSTD
 def test_markov_states_are_pooled(environment: str) -> None:
     chain = random_chain(environment, 0)
     agent = SeminormLSTDAgent(GaussianFeatures(chain.n_states // 3), anchors=[0, 10])
-    agent.add(population_counts(chain, 10_000, 10 * chain.mixing_time(), np.random.default_rng(0)))
+    agent.add(simulate_counts(chain, 10_000, 10 * chain.mixing_time(), np.random.default_rng(0)))
     assert agent.fit().backup_.backup == "model"
 
 

@@ -247,7 +247,7 @@ def test_bad_backups_are_refused() -> None:
     with pytest.raises(InvalidInputError, match=r"backup must be .*; got 'two_steps'"):
         SeminormLSTDAgent(OneHot(), backup="two_steps")  # type: ignore[arg-type]
     for steps in (0, -1, 1.5, True):
-        with pytest.raises(InvalidInputError, match="steps must be an integer from 1; got"):
+        with pytest.raises(InvalidInputError, match="steps must be"):
             MultiStep(steps)  # type: ignore[arg-type]
     for decay in (-0.1, 1.1, float("nan"), "0"):
         with pytest.raises(InvalidInputError, match="must be from 0 to 1; got"):

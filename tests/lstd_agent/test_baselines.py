@@ -18,8 +18,8 @@ from lstd_agent.baselines import (
     monte_carlo,
 )
 from lstd_agent.errors import EvaluationError, InvalidInputError
-from lstd_agent.problems import population_counts, random_chain, random_features
-from unichain_gym import MarkovChain
+from lstd_agent.problems import random_chain, random_features
+from unichain_gym import MarkovChain, simulate_counts
 
 
 def exact_counts(chain: MarkovChain, t_max: int, start: np.ndarray | None = None) -> Any:
@@ -89,8 +89,8 @@ def test_lstd_equals_the_reference_figures(reference: Any, way: str) -> None:
 
 def sampled(env: str, d: int, n_trials: int = 2_000) -> tuple[MarkovChain, Any, np.ndarray]:
     chain = random_chain(env, 0)
-    counts = population_counts(chain, n_trials, 3 * chain.mixing_time(), np.random.default_rng(0))
-    return chain, counts, random_features(chain.n_states, d, 0)
+    drawn = simulate_counts(chain, n_trials, 3 * chain.mixing_time(), np.random.default_rng(0))
+    return chain, TransitionCounts.of(drawn), random_features(chain.n_states, d, 0)
 
 
 @pytest.mark.filterwarnings("ignore::lstd_agent.FitWarning")  # random features do not fit

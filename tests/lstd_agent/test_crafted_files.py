@@ -273,7 +273,7 @@ def test_a_file_that_claims_to_be_huge_is_not_read(tmp_path: Path, monkeypatch: 
         ):
             for _ in range(size):
                 member.write(chunk)
-        with pytest.raises(InvalidInputError, match="is not a saved agent: its"):
+        with pytest.raises(InvalidInputError, match="is not a saved agent"):
             SeminormLSTDAgent.load(path)
 
 

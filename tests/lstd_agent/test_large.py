@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
-from lstd_agent import MMD, Kernel, OneHot, SeminormLSTDAgent
+from lstd_agent import MMD, Kernel, OneHot, SeminormLSTDAgent, TransitionCounts
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.fit_options import FitOptions
-from lstd_agent.problems import population_counts, random_chain
+from lstd_agent.problems import random_chain
 from lstd_agent.rows import counts as count_rows
 from lstd_agent.rows.counts import CountRows, recurrent_classes
 from lstd_agent.system.distances import sampled_distance
 from lstd_agent.trials.kept import KeptTrials
-from unichain_gym import UnichainVectorEnv
+from unichain_gym import UnichainVectorEnv, simulate_counts
 
 pytestmark = pytest.mark.filterwarnings("ignore::lstd_agent.errors.FitWarning")
 
@@ -44,7 +44,8 @@ def test_sparse_systems_agree_with_dense_ones(
     env: str, anchors: Any, backup: Any, monkeypatch: Any
 ) -> None:
     chain = random_chain(env, 1)
-    counts = population_counts(chain, 3000, 200, np.random.default_rng(0))
+    drawn = simulate_counts(chain, 3000, 200, np.random.default_rng(0))
+    counts = TransitionCounts.of(drawn)
     options = FitOptions(anchors=anchors, backup=backup)
 
     def make() -> Any:

@@ -9,13 +9,12 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy import sparse
 
-from lstd_agent import KeptTrials, OneHot, Polynomial, SeminormLSTDAgent
+from lstd_agent import KeptTrials, OneHot, Polynomial, SeminormLSTDAgent, TransitionCounts
 from lstd_agent.errors import EvaluationError, InvalidInputError
 from lstd_agent.fit_options import FitOptions, Fitted
-from lstd_agent.problems import population_counts
 from lstd_agent.rows.counts import CountRows
 from lstd_agent.system.model import pooled_model
-from unichain_gym import make_mdp
+from unichain_gym import make_mdp, simulate_counts
 
 pytestmark = pytest.mark.filterwarnings("ignore::lstd_agent.errors.FitWarning")
 
@@ -50,7 +49,7 @@ def test_values_are_weighted_least_squares_fits_of_the_pooled_chains_values() ->
     rng = np.random.default_rng(3)
     mdp = make_mdp("h15b")
     chain = mdp.induce(rng.integers(mdp.n_actions, size=15))
-    counts = population_counts(chain, 100, 80, rng)
+    counts = TransitionCounts.of(simulate_counts(chain, 100, 80, rng))
     F = rng.normal(size=(15, 3))
     anchors = np.array([0, 6, 25])
     system = fitted(counts, F, anchors, chain.gain).system
@@ -158,7 +157,7 @@ def test_standard_errors_are_as_large_as_the_errors() -> None:
         rng = np.random.default_rng(seed)
         agent = SeminormLSTDAgent(F, anchors=[0, 10], backup="model", gain=chain.gain)
         for _ in range(10):
-            agent.add(population_counts(chain, 100, 40, rng))
+            agent.add(simulate_counts(chain, 100, 40, rng))
         exact = chain.relative_value(agent.fit().main_reference_)[:2]
         errors.append(agent.predict([0, 1], 0) - exact)
         expected.append(agent.standard_errors([0, 1], 0))

@@ -10,17 +10,19 @@ from numpy.testing import assert_allclose
 from scipy import sparse
 
 from lstd_agent.fit_options import FitOptions
-from lstd_agent.problems import population_counts, random_chain, random_features
+from lstd_agent.problems import random_chain, random_features
 from lstd_agent.rows.counts import CountRows
 from lstd_agent.system.approximators import System
 from lstd_agent.system.distances import total_variation
 from lstd_agent.system.neighborhoods import AnchorSearch
 from lstd_agent.trials.counts import TransitionCounts
+from unichain_gym import simulate_counts
 from unichain_gym.suite import MNEMONICS
 
 
 def sampled(chain: Any, n_trials: int, t_max: int, seed: int = 0) -> TransitionCounts:
-    return population_counts(chain, n_trials, t_max, np.random.default_rng(seed))
+    drawn = simulate_counts(chain, n_trials, t_max, np.random.default_rng(seed))
+    return TransitionCounts.of(drawn)
 
 
 def fitted(counts: TransitionCounts, table: Any, anchors: Any, **options: Any) -> System:

@@ -17,6 +17,7 @@ from numpy.testing import assert_allclose
 from lstd_agent.commands.main import dispatch as unichain
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.problems import random_chain, random_policy, root_errors
+from lstd_agent.results import source_of
 from lstd_agent.scoring import (
     BUILT_IN,
     Budget,
@@ -24,7 +25,6 @@ from lstd_agent.scoring import (
     BudgetError,
     ScoringError,
     score,
-    source_of,
     trials,
 )
 from unichain_gym import TabularMDP, TabularVectorEnv, make_mdp
@@ -314,7 +314,9 @@ def test_the_command_shows_where_a_method_failed_and_prints_one_document(
 
 
 def test_an_error_of_a_method_keeps_its_traceback_across_processes() -> None:
-    error = pickle.loads(pickle.dumps(ScoringError("it failed", "Traceback: here")))
+    failed = ScoringError("it failed")
+    failed.traceback = "Traceback: here"
+    error = pickle.loads(pickle.dumps(failed))
     assert (str(error), error.traceback) == ("it failed", "Traceback: here")
 
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
-from lstd_agent.decompositions import svd
+from lstd_agent.arrays import svd
 from lstd_agent.rows.factors import Factor, Gathering, reduced, total, without_each
 from lstd_agent.system.minimizer import minimize
 
@@ -172,7 +172,7 @@ def test_factors_of_parts_stack_to_the_factor_of_the_whole(p: int, are_trials: b
         assert len(found.held) <= p
 
 
-@pytest.mark.parametrize("shape", [(3, 5, 4), (2, 4, 6), (5, 3)])
+@pytest.mark.parametrize("shape", [(5, 4), (4, 6)])
 def test_matrices_are_decomposed_where_divide_and_conquer_does_not_converge(
     shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,7 +26,6 @@ from lstd_agent import SeminormLSTDAgent
 from lstd_agent.problems import (
     PiecewiseValues,
     StepwiseErrors,
-    full_distributions,
     random_chain,
     random_features,
     regimes,
@@ -76,7 +75,7 @@ def test_the_defaults_are_those_of_an_agent(estimators: Rows) -> None:
     agent = SeminormLSTDAgent(F, gain=chain.gain, distance=MMD("quadratic"), search="doubling")
     for batch in draw_batches(chain, 0, 400, 20, t_max):
         agent.add(batch)
-    errors = StepwiseErrors(chain, F, full_distributions(chain, t_max))
+    errors = StepwiseErrors(chain, F, chain.stepwise_distributions(t_max, tol=0.0))
     error = errors.rems(PiecewiseValues.of(agent.fit(), 6)).sum()
     key = {"scheme": "p02md", "rho": regime.rho, "seed": 0, "estimator": DEFAULTS}
     (row,) = (r for r in estimators if key.items() <= r.items())
@@ -98,7 +97,7 @@ def test_errors_of_baselines_agree_with_their_values(estimators: Rows) -> None:
     right = visits * (chain.reward - chain.gain)
     right[main] = 0.0
     error = np.linalg.solve(system, right) - chain.relative_value(main)
-    expected = np.sqrt(full_distributions(chain, t_max) @ error**2).sum()
+    expected = np.sqrt(chain.stepwise_distributions(t_max, tol=0.0) @ error**2).sum()
     rows = [r for r in estimators if r["estimator"] == CERTAINTY and r["seed"] == 0]
     assert len(rows) == 4
     assert_allclose([r["total_rems"] for r in rows], expected, rtol=1e-6)
@@ -142,7 +141,7 @@ def test_all_numbers_of_neighborhoods_and_backups_are_tried(complexity: Rows) ->
 def test_errors_are_multiples_of_the_best_constants_error(complexity: Rows) -> None:
     """With the limit of one neighbourhood by least squares on the exact values."""
     chain = random_chain("h6", 0)
-    p = full_distributions(chain, 10 * chain.mixing_time())
+    p = chain.stepwise_distributions(10 * chain.mixing_time(), tol=0.0)
     F = np.column_stack((random_features(6, 1, 0), np.ones(6)))
     root = np.sqrt(p.mean(axis=0))
     w = np.linalg.lstsq(root[:, None] * F, root * chain.bias, rcond=None)[0]
