@@ -225,4 +225,4 @@ def anchor_number(text: str) -> int | Literal["auto"] | None:
     return None if text == "stepwise" else running.at_least(1)(text)
 
 
-main = running.command(evaluate, __doc__, _EXAMPLES, add_arguments, "evaluate_policy.py")
+main = running.command(evaluate, __doc__, _EXAMPLES, add_arguments)
