@@ -21,7 +21,7 @@ from lstd_agent.commands.running import (
     subset,
 )
 from lstd_agent.figure_style import new_figure
-from lstd_agent.problems import regimes, some_regimes
+from lstd_agent.problems import regimes
 from lstd_agent.results import Row, open_executor
 from study import figures, tables
 from study.claims import exact_claims, markdown_claims, sampled_claims
@@ -83,9 +83,9 @@ class Command:
 
 
 def _check_exact(args: argparse.Namespace) -> None:
-    models = {env: make_mdp(env) for env in args.env}
-    if not any(regimes(mdp.n_states, args.rho) for mdp in models.values()):
-        some_regimes(*next(iter(models.items())), args.rho)  # raises
+    every = [(make_mdp(env).n_states, args.rho, env) for env in args.env]
+    if not any(regimes(n, rhos) for n, rhos, _ in every):
+        regimes(*every[0])  # raises
 
 
 def _present_exact(rows: list[Row]) -> tuple[Contents, str]:
