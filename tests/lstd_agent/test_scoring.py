@@ -178,9 +178,9 @@ def test_the_reference_of_a_task_whose_steps_take_time_has_the_gain_per_unit_of_
 ) -> None:
     mdp = make_mdp("a11")
     slower = replace(mdp, durations=2.0 * np.asarray(mdp.durations))
-    small: dict[str, Any] = {"seeds": 1, "n_trials": 2000, "against": (), "out": tmp_path}
+    small: dict[str, Any] = {"seeds": 1, "n_trials": 2000, "t_max": 200, "against": ()}
     for given in (mdp, slower):  # of which the second is another model
-        (row,) = score({}, environments={"a11": given}, **small).rows
+        (row,) = score({}, environments={"a11": given}, **small, out=tmp_path).rows
         assert row["gain_error"] < 0.01
         assert row["total_rems"] < 0.1 * row["limit_total"]
 
