@@ -11,7 +11,7 @@ import lstd_agent.checks as checks
 import lstd_agent.fit_checks as shown
 from lstd_agent.arrays import BoolArray
 from lstd_agent.checks import FEWEST_TRIALS, in_a_line
-from lstd_agent.features.sizes import FeatureSizes
+from lstd_agent.features.rows import FeatureSizes
 from lstd_agent.fit import Fit, of_each
 from lstd_agent.summary import as_html
 

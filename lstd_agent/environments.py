@@ -22,11 +22,7 @@ _MNEMONIC = re.compile(r"[a-z]\d+[a-z]?")
 
 
 def find_id(name: str) -> str:
-    """Return the registered id of an id, a mnemonic such as ``"h36c"``, or ``module:id``.
-
-    Raises `InvalidInputError` if the module cannot be imported, a mnemonic's model does not fit
-    into memory, or there is no such name.
-    """
+    """Return the registered id of an id, a mnemonic such as ``"h36c"``, or ``module:id``."""
     module, _, env_id = name.rpartition(":")
     if module:
         import_here(module, name)
@@ -62,10 +58,9 @@ def has_table(env: gym.Env[Any, Any]) -> bool:
 def exact_model(
     env: gym.Env[Any, Any], on_termination: Literal["restart", "absorb"] | None
 ) -> TabularMDP | None:
-    """Return the environment's exact model: its `TabularMDP`, or that of a table P; else None.
+    """Return the environment's `TabularMDP`, or that of a table P; else None.
 
-    ``on_termination`` says how states of a table that end an episode continue. With None, a table
-    with such states is not read.
+    ``on_termination`` says how states of a table that end an episode continue; None: not read.
     """
     mdp = getattr(env.unwrapped, "mdp", None)
     if isinstance(mdp, TabularMDP):
@@ -88,8 +83,7 @@ def model_of(name: str) -> TabularMDP:
         mdp = exact_model(env, "restart")
     if mdp is None:
         raise InvalidInputError(
-            f"{name} has no exact model (no TabularMDP as env.unwrapped.mdp, no table "
-            "env.unwrapped.P)"
+            f"{name} has no exact model: neither env.unwrapped.mdp nor a table env.unwrapped.P"
         )
     return mdp
 
@@ -118,8 +112,5 @@ def available_memory() -> int:
 
 def with_unit(n_bytes: float) -> str:
     """Write a number of bytes for people."""
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if n_bytes < 1024.0:
-            return f"{n_bytes:.3g} {unit}"
-        n_bytes /= 1024.0
-    return f"{n_bytes:.3g} TiB"
+    power = next((i for i in range(4) if n_bytes < 1024.0 ** (i + 1)), 4)
+    return f"{n_bytes / 1024.0**power:.3g} {('bytes', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"

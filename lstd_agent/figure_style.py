@@ -30,17 +30,13 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 SEQUENTIAL = "viridis"  # of amounts
 
 _STYLE: Any = {
-    "font.size": 11.0,
-    "axes.titlesize": 11.0,
+    **dict.fromkeys(("font.size", "axes.titlesize"), 11.0),
+    **dict.fromkeys(("axes.spines.top", "axes.spines.right", "legend.frameon"), False),
+    **dict.fromkeys(("axes.grid", "axes.axisbelow"), True),
     "axes.titleweight": "bold",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
     "grid.color": "0.9",
     "grid.linewidth": 0.8,
     "lines.linewidth": 1.8,
-    "legend.frameon": False,
 }
 
 
@@ -49,9 +45,8 @@ def new_figure(width: float = WIDTH, height: float = 5.0) -> Figure:
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise MissingDependencyError(
-            'pictures need matplotlib: pip install "unichain-gym[plot]"'
-        ) from None
+        told = 'pictures need matplotlib: pip install "unichain-gym[plot]"'
+        raise MissingDependencyError(told) from None
     figure = Figure(figsize=(width, height), dpi=DPI, layout="constrained")
     figure.__dict__["_repr_png_"] = partial(_shown, figure)  # notebooks ask for it
     return figure

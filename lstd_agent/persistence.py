@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from lstd_agent.backups import LambdaReturn, MultiStep
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.features.kernels import Kernel
-from lstd_agent.features.rows import is_sparse
+from lstd_agent.features.rows import Kernel, is_sparse
 from lstd_agent.features.tables import GaussianFeatures, OneHot, Standardized, is_table
 from lstd_agent.features.vectors import (
     FourierBasis,
@@ -134,7 +133,7 @@ class SavedAgent:
         kinds = CountedTrials | KeptTrials | None
         if not isinstance(self.trials, kinds) or not isinstance(self.is_fitted, bool):
             raise InvalidInputError("it holds no trials")
-        store.restore(self.space, self.actions, self.policy, self.trials)
+        store._restore(self.space, self.actions, self.policy, self.trials)
 
 
 MAKERS: Makers = {

@@ -1,4 +1,4 @@
-"""A figure of a fit: values, occupancy over time, and the neighbourhoods over the trial.
+"""A figure of a fit: values, occupancy over time, and the neighborhoods over the trial.
 
 Time is on a logarithmic axis, since the start is where a distribution moves.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Largest numbers of error bars and of neighbourhoods in the legend; rows of a heat map, and the
+# Largest numbers of error bars and of neighborhoods in the legend; rows of a heat map, and the
 # trials that it counts.
 _MOST_BARS, _MOST_NAMED, _N_BINS, _N_TRIALS = 200, 10, 40, 2000
 
@@ -30,15 +30,14 @@ _MOST_BARS, _MOST_NAMED, _N_BINS, _N_TRIALS = 200, 10, 40, 2000
 def draw(fit: Fit) -> Figure:
     """Return a figure of a fit; see `SeminormLSTDAgent.plot`."""
     figure = new_figure(WIDTH, 11.0)
-    values, occupancies, distances = figure.subplots(3, 1)
-    _draw_values(values, fit)
-    _draw_occupancies(occupancies, fit)
-    _draw_distances(distances, fit)
+    draws = _draw_values, _draw_occupancies, _draw_distances
+    for axes, draw_part in zip(figure.subplots(3, 1), draws, strict=True):
+        draw_part(axes, fit)
     return figure
 
 
 def mark_anchors(axes: Axes, anchors: ArrayLike) -> None:
-    """Give axes a logarithmic axis of time, and a line where each neighbourhood begins."""
+    """Give axes a logarithmic axis of time, and a line where each neighborhood begins."""
     starts = np.asarray(anchors)
     for start in starts:
         axes.axvline(start, color=COLORS[1], linewidth=min(1.6, 12.0 / len(starts)), zorder=3)
@@ -57,7 +56,7 @@ def _candidate_places(fit: Fit) -> tuple[FloatArray, str]:
 
 
 def _draw_values(axes: Axes, fit: Fit) -> None:
-    """Draw values of each neighbourhood, with error bars, at the candidates in its support."""
+    """Draw values of each neighborhood, with error bars, at the candidates in its support."""
     system = fit.system
     place, label = _candidate_places(fit)
     shown: list[FloatArray] = []
@@ -65,10 +64,8 @@ def _draw_values(axes: Axes, fit: Fit) -> None:
         value = fit.candidate_values(k)
         seen = np.flatnonzero(neighborhood.occupancy > 0.0)
         color, marker = COLORS[k % len(COLORS)], MARKERS[k % len(MARKERS)]
-        name = (
-            f"t = {neighborhood.anchor} to {neighborhood.stop - 1}: "
-            f"{neighborhood.n_samples:,} samples, rank {neighborhood.rank}"
-        )
+        name = f"t = {neighborhood.anchor} to {neighborhood.stop - 1}: "
+        name += f"{neighborhood.n_samples:,} samples, rank {neighborhood.rank}"
         axes.plot(place[seen], value[seen], marker, color=color, label=name, markersize=4)
         shown.append(value[seen])
         some = seen[:: -(-len(seen) // _MOST_BARS) or 1]
@@ -78,17 +75,14 @@ def _draw_values(axes: Axes, fit: Fit) -> None:
     if values.size:  # a bar that is longer than the range of values leaves the picture
         margin = 0.2 * max(float(np.ptp(values)), 1e-9 * float(np.abs(values).max()), 1e-300)
         axes.set_ylim(values.min() - margin, values.max() + margin)
-    axes.set(
-        title="Relative values where they were seen, ± 2 standard errors",
-        xlabel=label,
-        ylabel="value (in units of reward)",
-    )
+    axes.set_title("Relative values where they were seen, ± 2 standard errors")
+    axes.set(xlabel=label, ylabel="value (in units of reward)")
     if len(system.anchors) <= _MOST_NAMED:
         axes.figure.legend(loc="outside upper center")
 
 
 def _standard_errors(fit: Fit, candidates: IntArray, k: int) -> FloatArray:
-    """Return standard errors by neighbourhood k; NaN, which draws no bar, where there is none."""
+    """Return standard errors by neighborhood k; NaN, which draws no bar, where there is none."""
     errors = np.full(len(candidates), np.nan)
     known = candidates != fit.source.terminal
     if known.any() and len(fit.system.anchors) <= _MOST_NAMED:
@@ -99,14 +93,13 @@ def _standard_errors(fit: Fit, candidates: IntArray, k: int) -> FloatArray:
 
 
 def _draw_occupancies(axes: Any, fit: Fit) -> None:
-    """Draw occupancy over time; for vectors of several numbers, by neighbourhood."""
+    """Draw occupancy over time; for vectors of several numbers, by neighborhood."""
     axes.set_title("Occupancy")
     source = fit.source
     place, label = _candidate_places(fit)
     if label not in ("state", "observation"):
-        image = axes.imshow(
-            fit.system.occupancy, aspect="auto", interpolation="nearest", vmin=0.0, cmap=SEQUENTIAL
-        )
+        how: Any = {"aspect": "auto", "interpolation": "nearest", "cmap": SEQUENTIAL}
+        image = axes.imshow(fit.system.occupancy, vmin=0.0, **how)
         axes.yaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
         axes.set(xlabel=label, ylabel="neighborhood")
         axes.grid(visible=False)
@@ -136,7 +129,7 @@ def _draw_occupancies(axes: Any, fit: Fit) -> None:
 
 
 def _draw_distances(axes: Axes, fit: Fit) -> None:
-    """Draw each timestep's squared distance from its anchor, and where neighbourhoods begin."""
+    """Draw each timestep's squared distance from its anchor, and where neighborhoods begin."""
     axes.set(title="Neighborhoods: squared distance from the anchor", ylabel="distance²")
     try:
         squared = sampled_distance(fit.options.distance, fit.source)

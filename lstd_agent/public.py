@@ -1,15 +1,15 @@
 """Every public name of `lstd_agent`, and where it is defined."""
 
-from lstd_agent.actions.advantages import Undecided as Undecided
 from lstd_agent.actions.policy_iteration import PolicyIteration as PolicyIteration
 from lstd_agent.actions.record import Iteration as Iteration
+from lstd_agent.actions.record import Undecided as Undecided
 from lstd_agent.agent import SeminormLSTDAgent as SeminormLSTDAgent
 from lstd_agent.backups import LambdaReturn as LambdaReturn
 from lstd_agent.backups import MultiStep as MultiStep
 from lstd_agent.diagnostics import Diagnostics as Diagnostics
 from lstd_agent.errors import EvaluationError as EvaluationError
 from lstd_agent.errors import FitWarning as FitWarning
-from lstd_agent.features.kernels import Kernel as Kernel
+from lstd_agent.features.rows import Kernel as Kernel
 from lstd_agent.features.tables import GaussianFeatures as GaussianFeatures
 from lstd_agent.features.tables import OneHot as OneHot
 from lstd_agent.features.tables import Standardized as Standardized

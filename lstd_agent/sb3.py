@@ -1,8 +1,7 @@
 """A callback for Stable-Baselines3: gain and start value of the policy that is being learned.
 
 Learners report mean episode rewards, which mix the start with the long run. The callback evaluates
-the current policy every n steps and reports both apart: the gain, and the mean bias of the start
-(its total reward above the gain). It needs the extra ``sb3``.
+the current policy every n steps and reports both apart. It needs the extra ``sb3``.
 """
 
 from __future__ import annotations
@@ -35,8 +34,7 @@ class PolicyEvaluation:
     n_steps : int
         Steps of learning before the evaluation.
     gain, gain_error : float
-        Average reward in the long run, with its standard error: per step, or per unit of time if
-        the environment gives ``info["duration"]``.
+        Average reward in the long run per step, or per unit of ``info["duration"]``; its error.
     start_value, start_value_error : float
         Mean bias of the start, with its standard error. It compares policies of equal gain.
     agent : SeminormLSTDAgent
@@ -56,8 +54,7 @@ class StartValueCallback(BaseCallback):
 
     Results are in `evaluations`, and in the learner's log as ``start/gain``,
     ``start/start_value`` and, with ``_error`` after these names, their standard errors. The
-    callback does not change the learner's own steps and generators, except for the generator of
-    torch where the policy draws its actions.
+    learner's own steps and generators stay the same, except for torch's where the policy draws.
 
     Parameters
     ----------
@@ -67,12 +64,10 @@ class StartValueCallback(BaseCallback):
         Of the evaluator.
     every : int
         Steps of learning between evaluations. The first one comes before learning.
-    n_trials, t_max : int
-        Trials of an evaluation, each over timesteps 0 to t_max.
+    n_trials, t_max, seed : int
+        Trials of an evaluation, over timesteps 0 to t_max, each time with the same seed.
     deterministic : bool
         Whether to take the policy's most likely action, or to draw one.
-    seed : int, optional
-        Each evaluation has the same seed, which makes policies comparable.
     verbose : int
         1 prints a line for each evaluation.
     **options
@@ -100,10 +95,9 @@ class StartValueCallback(BaseCallback):
         SeminormLSTDAgent(features, **options)  # raises now if the options are wrong
         self.evaluations: list[PolicyEvaluation] = []
         self._features, self._options, self._deterministic = features, options, deterministic
-        self._every, self._next = check_integer("every", every, 1), 0
-        n_trials, t_max = check_integer("n_trials", n_trials, 2), check_integer("t_max", t_max, 1)
-        self._how: dict[str, Any] = {"n_trials": n_trials, "t_max": t_max, "seed": seed}
-        self._env = env
+        self._every, self._next, self._env = check_integer("every", every, 1), 0, env
+        self._how: Any = check_integer("n_trials", n_trials, 2), check_integer("t_max", t_max, 1)
+        self._how += (seed,)
 
     def _on_training_start(self) -> None:
         self._next = self.num_timesteps
@@ -126,17 +120,10 @@ class StartValueCallback(BaseCallback):
         return True
 
     def evaluate(self, model: Any, n_steps: int = 0) -> PolicyEvaluation:
-        """Evaluate a model as the callback does.
-
-        Parameters
-        ----------
-        model : stable_baselines3 model
-        n_steps : int
-            Recorded in the result.
-        """
+        """Evaluate a ``model`` as the callback does; ``n_steps`` is recorded in the result."""
         policy = partial(model.predict, deterministic=self._deterministic)
         agent = SeminormLSTDAgent(self._features, **self._options)
-        agent.collect(self._env, policy, batched=True, **self._how)
+        agent.collect(self._env, policy, *self._how, batched=True)
         agent._fit()  # its warnings are given here, with the step of learning
         if found := agent.diagnostics().warnings:
             warnings.warn(f"after {n_steps} steps: {'; '.join(found)}", FitWarning, stacklevel=2)

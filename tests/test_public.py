@@ -35,7 +35,7 @@ SET_WHEN_MADE = {
     unichain_gym.TabularVectorEnv: [
         *("action_space", "observation_space", "single_action_space", "single_observation_space"),
     ],
-    lstd_agent.SeminormLSTDAgent: ["collector"],
+    lstd_agent.SeminormLSTDAgent: ["actions", "encoding"],
     lstd_agent.PolicyIteration: ["converged", "iterations"],
     lstd_agent.Diagnostics: re.findall(
         r"self\.([a-z]\w*)(?=[^()\n]* = )", inspect.getsource(lstd_agent.Diagnostics.__init__)
@@ -143,5 +143,5 @@ def test_results_of_the_central_classes_can_be_imported_from_the_package(
     for function in (each for kind in central for each in functions_of(kind) if callable(each)):
         text = str(inspect.signature(function).return_annotation)
         returned |= {word for word in re.findall(r"\w+", text) if word in known}
-    assert len(returned) > 5
+    assert len(returned) >= 5
     assert returned - set(package.__all__) == {n for n in INTERFACES if n in returned}

@@ -251,14 +251,8 @@ class Limits:
     ) -> tuple[FloatArray, FloatArray]:
         """Sum Σ_t γ^t P^t c on R, for values c, (S,) or (S, m), with P* c = 0 up to rounding.
 
-        With u and z the discounted sums of c and of 1 until the ground is entered, u - a z solves
-        the equations of all states but the ground for any a of each class, and with
-
-            a = (c + γ P u) / (1 + γ P z)    on the ground
-
-        all equations up to a constant per class: a is (1 - γ) times the value of the ground, and
-        for γ = 1 the rest of P* c. The constant makes P* times the sum 0. Durations τ (S,) replace
-        the 1. Returns the sum, with 0 on T, and a, (n_classes,) or (…, m).
+        By the equations of `unichain_gym.policy_iteration`: u - a z, up to a constant per class
+        that makes P* times the sum 0. Returns it, with 0 on T, and a, (n_classes,) or (…, m).
         """
         x, c = np.zeros_like(values), values[self.recurrent]
         U, G = self.ungrounded, self.ground
@@ -269,18 +263,14 @@ class Limits:
         if discount < 1.0:
             exit_rate = (1.0 - discount) + discount * self._to_ground
             solver = find_solver(discount * keep_states(self.P_RR, U), exit_rate)
-        z, u = self._until_ground(solver, tau), self._until_ground(solver, c)
+        # Sums over the steps until a ground is entered.
+        z, u = np.zeros_like(tau), np.zeros_like(c)
+        z[U], u[U] = solver.solve(tau[U]), solver.solve(c[U])
         returns = tau[G] + discount * (self._from_ground @ z)
         off = ((c[G] + discount * (self._from_ground @ u)).T / returns).T
         x[self.recurrent] = u - (off[self.label].T * z).T
         x[self.recurrent] -= (self.class_distributions @ x)[self.label]
         return x, off
-
-    def _until_ground(self, solver: Solver, c: FloatArray) -> FloatArray:
-        """Sum c, (n_R,) or (n_R, m), over the steps until a ground is entered; 0 on the grounds."""
-        x = np.zeros_like(c)
-        x[self.ungrounded] = solver.solve(c[self.ungrounded])
-        return x
 
     def left_potential(self, start: FloatArray) -> FloatArray:
         """Return start D, shape (S,): the y with y (I - P) = start (I - P*) and y P* = 0."""

@@ -224,7 +224,15 @@ class CertifiedSolver:
             return np.stack([self.solve(column) for column in c.T], axis=1)
         x = self._solve(c if transposed else c / self._rate, transposed)
         if x is None:
-            return self._hand_over().solve(c, transposed)
+            if not self._successor:
+                worst = EPSILON * (self._largest_time or 0.0)
+                self._successor = self._fallback(
+                    f"rounding may change the answer of {self._method.name} by {worst:.1e} of its "
+                    "size"
+                    if self._max_error < worst < np.inf
+                    else f"{self._method.name} did not converge"
+                )
+            return self._successor.solve(c, transposed)
         return x / self._rate if transposed else x
 
     def error_bound(self, c: FloatArray, x: FloatArray, transposed: bool = False) -> float:
@@ -249,16 +257,6 @@ class CertifiedSolver:
                 return None
         self._n_iterations = n
         return x
-
-    def _hand_over(self) -> Solver:
-        if not self._successor:
-            worst = EPSILON * (self._largest_time or 0.0)
-            self._successor = self._fallback(
-                f"rounding may change the answer of {self._method.name} by {worst:.1e} of its size"
-                if self._max_error < worst < np.inf
-                else f"{self._method.name} did not converge"
-            )
-        return self._successor
 
     def _bound(self, c: FloatArray, x: FloatArray, transposed: bool) -> float:
         """Bound the error by |c - A x| plus the rounding of this residual."""

@@ -214,33 +214,6 @@ def draw_thresholds(p: FloatArray) -> FloatArray:
     return thresholds
 
 
-class RowSearch:
-    """Rows of thresholds as of `draw_thresholds`, searched for many draws at once by bisection.
-
-    ``thresholds`` are flat; all rows have a width that is a power of 2.
-    """
-
-    def __init__(self, thresholds: FloatArray, width: int) -> None:
-        shifted = np.concatenate((np.zeros(width), thresholds))
-        halves = [width >> level for level in range(1, width.bit_length())]
-        self._last, self._bisection = width - 1, [(h, shifted[width - h :]) for h in halves]
-
-    def find(self, slots: IntArray, draws: FloatArray, gap: FloatArray) -> None:
-        """Move slots (n,), the first of their rows, to what draws select; gap (n,) is overwritten.
-
-        Mode "clip" only saves NumPy's check of indices.
-        """
-        is_below = gap.view(np.int64)
-        slots += self._last
-        for half, thresholds in self._bisection:
-            thresholds.take(slots, out=gap, mode="clip")
-            np.subtract(draws, gap, out=gap)
-            np.right_shift(is_below, 63, out=is_below)  # the sign: -1 below the threshold
-            if half > 1:
-                is_below *= half
-            slots += is_below
-
-
 def sum_tolerance(n_terms: int) -> float:
     """Return how far from 1 rounding may move a sum of ``n_terms`` probabilities.
 

@@ -70,13 +70,8 @@ class Pairs:
     def of(self, rows: IntArray) -> Pairs:
         """Return some of the rows, one of each state in order."""
         every = np.arange(rows.size)
-        if self.matrix is not self.Q:
-            p = self.matrix[rows].ravel()
-            place = self.Q.indices[: p.size], self.Q.indptr[: rows.size + 1]
-            Q = sparse.csr_array((p, *place), shape=(rows.size, every.size))
-        else:
-            Q = self.Q[rows]
-            p = Q.data
+        Q = self.Q[rows]
+        p = Q.data
         if self.p is not self.Q.data:
             count = np.diff(Q.indptr)
             shift = np.repeat(self.Q.indptr[rows] - Q.indptr[:-1], count)
@@ -159,7 +154,10 @@ def list_pairs(mdp: OutcomeModel) -> Pairs:
     ):
         rest = p * (reward - low)
         expected, rounded = rest.sum(axis=1), np.abs(rest).sum(axis=1)
-        error = 0.5 * EPSILON * (p * np.where(is_short(reward), 0.0, np.abs(reward))).sum(axis=1)
+        # A double whose last 16 bits are zero counts as exact.
+        mantissa = np.ldexp(np.frexp(reward)[0], 37)
+        inexact = np.where(mantissa == np.rint(mantissa), 0.0, np.abs(reward))
+        error = 0.5 * EPSILON * (p * inexact).sum(axis=1)
     elif reward.min() < 0.0 < reward.max():
         rounded = np.einsum("rk,rk->r", p, np.abs(reward))
     error = error + EPSILON * (2.0 + np.sqrt(K)) * rounded
@@ -228,9 +226,3 @@ def _simplest(low: Fraction, high: Fraction) -> Fraction:
     if whole <= high:
         return Fraction(whole)
     return whole - 1 + 1 / _simplest(1 / (high - (whole - 1)), 1 / (low - (whole - 1)))
-
-
-def is_short(values: FloatArray) -> BoolArray:
-    """Whether a double's last 16 bits are zero, so that it counts as exact."""
-    mantissa: FloatArray = np.ldexp(np.frexp(values)[0], 37)
-    return np.asarray(mantissa == np.rint(mantissa))

@@ -108,7 +108,12 @@ class Equations:
         if self.ground.size and not self.is_exact:
             return_time = 1 + self.gamma * self.own.ahead(self.steps[1])[self.ground]
             if (return_time > np.bincount(self.label[self.label >= 0]) / RARE).any():
-                self._choose_better_ground()
+                inflow = self.own.matrix.T @ self.is_ground.astype(float)
+                inflow[self.ground] = 0.0
+                p = self._solver.solve(inflow, transposed=True)
+                p[self.ground] = 1.0
+                self.ground = first_of_each(self.label, (-p,), self.n_classes)
+                self._factorize()
 
     def _choose_ground(self, known: IntArray) -> IntArray:
         """Take a known ground of each class, or a frequent state after a few steps."""
@@ -120,22 +125,9 @@ class Equations:
             backward = self.own.matrix.T
             for _ in range(FULL_STEPS if self.own.is_full else ROUGH_STEPS):
                 p = 0.5 * (p + backward @ p)
-            new = self._most_frequent(p)
+            new = first_of_each(self.label, (-p,), self.n_classes)
             ground = np.where(ground < 0, new, ground)
         return ground
-
-    def _most_frequent(self, p: FloatArray) -> IntArray:
-        if self.n_classes == 1:
-            return np.array([np.where(self.label == 0, p, -1.0).argmax()])
-        return first_of_each(self.label, (-p,), self.n_classes)
-
-    def _choose_better_ground(self) -> None:
-        inflow = self.own.matrix.T @ self.is_ground.astype(float)
-        inflow[self.ground] = 0.0
-        p = self._solver.solve(inflow, transposed=True)
-        p[self.ground] = 1.0
-        self.ground = self._most_frequent(p)
-        self._factorize()
 
     def _factorize(self) -> None:
         self.is_ground = np.zeros(self.label.size, dtype=bool)
@@ -289,16 +281,15 @@ class Evaluation(NamedTuple):
     ``improved`` is the next policy, the same if no action is better. ``best`` has, after each
     compared term, the pairs (n,) that are not worse in any term so far. ``bound`` (n,) bounds the
     difference of an undecided pair at its first undecided term, and is 0 for all other pairs.
-    ``ground`` has a frequent state of each recurrent class.
     """
 
     rows: IntArray
     improved: IntArray
     best: list[BoolArray]
     bound: FloatArray
-    ground: IntArray
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def iterate_policies(
     pairs: Pairs, start: IntArray, n: int, discount: float | None, tie_tolerance: float = 0.0
 ) -> list[Evaluation]:
@@ -313,22 +304,14 @@ def iterate_policies(
     # A policy repeats only after a false tie of gains; it is then listed as open.
     while rows.tobytes() not in seen:
         seen.add(rows.tobytes())
-        found.append(_evaluate(pairs, rows, n, discount, tie_tolerance, ground))
-        rows, ground = found[-1].improved, found[-1].ground
+        equations = Equations(pairs, rows, 1.0 if discount is None else discount, ground)
+        found.append(_evaluate(equations, rows, n, tie_tolerance))
+        rows, ground = found[-1].improved, equations.ground
     return found
 
 
-@np.errstate(over="ignore", invalid="ignore")
-def _evaluate(
-    pairs: Pairs,
-    rows: IntArray,
-    n: int,
-    discount: float | None,
-    tie_tolerance: float,
-    ground: IntArray,
-) -> Evaluation:
-    equations = Equations(pairs, rows, 1.0 if discount is None else discount, ground)
-    own = rows[pairs.state]
+def _evaluate(equations: Equations, rows: IntArray, n: int, tie_tolerance: float) -> Evaluation:
+    pairs, own = equations.pairs, rows[equations.pairs.state]
     is_own = own == np.arange(own.size)
     remaining, is_alike = np.ones(own.size, dtype=bool), is_own.copy()
     bound = np.zeros(own.size)
@@ -366,7 +349,7 @@ def _evaluate(
             break
         if n == BLACKWELL and not is_first and not (remaining & ~is_alike).any():
             break
-    return Evaluation(rows, improved, best, bound, equations.ground)
+    return Evaluation(rows, improved, best, bound)
 
 
 def _are_alike(pairs: Pairs, rows: IntArray, others: IntArray) -> BoolArray:

@@ -103,7 +103,16 @@ def simulate_counts(
         raise InvalidArgumentError(f"needs a chain, such as mdp.induce(policy); got {chain!r}")
     rng = read_generator(rng)
     S, T = chain.n_states, t_max + 1
-    next_state, probability, reward, durations = outcomes_of(chain)
+    # Outcomes of different actions merge if they differ only in probability; those of a state are
+    # sorted for `as_categories`.
+    of = chain._outcomes
+    columns = of.state, np.zeros_like(of.state), of.after, of.p, of.reward, of.duration
+    table = pad_outcomes(Outcomes(S, 1, *columns))
+    ascending = np.argsort(table["probability"][:, 0], axis=1, kind="stable")
+    by_state = np.arange(S)[:, None], 0, ascending
+    probability = as_categories(table["probability"][by_state])
+    next_state, reward = table["next_state"][by_state], table["reward"][by_state]
+    durations = None if of.duration is None else table["durations"][by_state]
     K = next_state.shape[1]
 
     order = np.argsort(chain.initial_distribution, kind="stable")
@@ -129,22 +138,6 @@ def simulate_counts(
         paid = None if values is None else count * values.ravel()[outcome]
         sums.append(None if paid is None else _sum_entries(timestep, state, paid, (T, S)))
     return TransitionCounts(S, n_trials, *sums)
-
-
-def outcomes_of(chain: MarkovChain) -> tuple[IntArray, FloatArray, FloatArray, FloatArray | None]:
-    """Return next state, probability, reward and duration, each (S, K), of a chain's outcomes.
-
-    Outcomes of different actions merge if they differ only in probability. The outcomes of a state
-    are sorted for `as_categories`.
-    """
-    S, of = chain.n_states, chain._outcomes
-    columns = of.state, np.zeros_like(of.state), of.after, of.p, of.reward, of.duration
-    table = pad_outcomes(Outcomes(S, 1, *columns))
-    order = np.argsort(table["probability"][:, 0], axis=1, kind="stable")
-    place = (np.arange(S)[:, None], 0, order)
-    durations = None if of.duration is None else table["durations"][place]
-    categories = as_categories(table["probability"][place])
-    return table["next_state"][place], categories, table["reward"][place], durations
 
 
 def as_categories(p: FloatArray) -> FloatArray:

@@ -1,14 +1,15 @@
 """One path of a chain, put together from pieces that are drawn side by side.
 
-An outcome of a state is an action, a next state and a reward at once. A loop over single steps
-draws the first states. Then many pieces of equal length, each from a state that the path has
-visited, are drawn at once, step by step in arrays. Wherever the path comes to the start of an
-unused piece, it takes the whole piece; elsewhere it takes single steps. When single steps have cost
-as much as the pieces, new pieces are drawn from the states of the longer path.
+An outcome of a state is an action, a next state and a reward at once; a *run* is a sequence of a
+few outcomes, drawn by one uniform number. A loop over single runs draws the first states. Then many
+pieces of equally many runs, each from a state that the path has visited, are drawn at once in
+arrays. Wherever the path comes to the start of an unused piece, it takes the whole piece; elsewhere
+it takes single runs. When few pieces are left, or single runs have cost as much as the pieces, new
+pieces are drawn from the states of the longer path.
 
 The path has the law of the chain: nothing in an unused piece has influenced the path so far, and
 all pieces have the same length. (A piece that ended at a chosen state would be too short on
-average.) A chain that seldom returns to a state takes single steps.
+average.) A chain that seldom returns to a state takes single runs.
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ import numpy as np
 
 from unichain_gym.interface import FloatArray, IntArray, RewardProcess
 from unichain_gym.outcomes import (
-    RowSearch,
     draw_thresholds,
     read_count,
     read_generator,
@@ -32,13 +32,17 @@ from unichain_gym.outcomes import (
 from unichain_gym.structure import edges
 from unichain_gym.summary import html_table
 
-BLOCK = 2**16  # of draws
+BLOCK = 1_000  # draws at once
 SHORT = 5_000  # a path of fewer steps takes single steps
-FIRST_STEPS = 500  # single ones, before the first pieces
-# Pieces of n steps in all: n is limited by the path so far, by what is left of it, and by memory.
-GROWTH, SPARE, MOST_STEPS = 20, 1.1, 2_000_000
+LONGEST_RUN, MOST_RUNS = 8, 128  # the steps of a run; the runs of a state, rounded up
+MOST_CELLS, CELLS_PER_STEP = 2**19, 2  # of runs of several steps
+LISTED = 2**14  # cells that are read from lists
+FIRST_RUNS = 500  # single ones, before the first pieces
+# Pieces of n runs in all: as many as are left, and SPARE; or as save more single runs than they
+# cost. The path so far and memory limit n.
+SPARE, SPREAD, GROWTH, MOST_DRAWN = 1.1, 35, 40, 2_000_000
 PIECE_LENGTH = 0.4  # times √n
-SINGLE_STEP = 8  # steps of pieces for one single step
+SINGLE_RUN, FEW_LEFT = 16, 0.25  # runs in pieces for a single run; a share of the starts
 _SHOWN = 10  # steps, in a notebook
 
 
@@ -152,7 +156,7 @@ class OutcomeTable:
         self.duration = None if tau is None else tau[taken]
         count = np.bincount(self.state, minlength=chain.n_states)
         self.first = np.concatenate(([0], np.cumsum(count)))
-        self.width = 1 << int(count.max() - 1).bit_length()  # of rows for bisection
+        self._runs: dict[int, Runs] = {}  # by size
 
     @cached_property
     def thresholds(self) -> FloatArray:
@@ -164,82 +168,136 @@ class OutcomeTable:
         thresholds[self.first[1:] - 1] = np.inf
         return thresholds
 
-    @cached_property
-    def _rows(self) -> tuple[RowSearch, IntArray, IntArray]:
-        """Rows of equal width: a search in their thresholds; the next row; each outcome."""
-        place = np.arange(self.p.size) + (self.width * self.state - self.first[self.state])
-        size = (self.first.size - 1) * self.width
-        thresholds, following = np.full(size, np.inf), np.zeros(size, dtype=np.int64)
-        thresholds[place], following[place] = self.thresholds, self.after * self.width
-        outcome = np.zeros(size, dtype=np.int64)
-        outcome[place] = np.arange(place.size)
-        return RowSearch(thresholds, self.width), following, outcome
-
     def draw(self, state: int, n: int, rng: np.random.Generator) -> IntArray:
         """Draw the n outcomes of a path from a state."""
+        # Rows of equal width must not take much more memory than the outcomes.
+        count = np.diff(self.first)
+        if n > SHORT and count.size * _width(count) <= 4 * self.p.size + 10**6:
+            size = min(CELLS_PER_STEP * n, MOST_CELLS).bit_length()
+            if size not in self._runs:
+                self._runs[size] = Runs(self, 2**size)
+            return self._runs[size].draw(state, n, rng)
         columns: Any = self.first, self.thresholds, self.after
         first, thresholds, after = (
             column.tolist() if column.size <= n + 1 else memoryview(column) for column in columns
         )
-        # Rows of equal width must not take much more memory than the outcomes.
-        is_long = n > SHORT and (self.first.size - 1) * self.width <= 4 * self.after.size + 10**6
-        pieces, ends, size = np.zeros((0, 1), dtype=np.int64), [0], 1
-        unused: dict[int, list[int]] = {}  # pieces by start
-        path, length = [pieces.ravel()], 0
-        # Single steps before the next pieces are drawn; steps in single ones and in these pieces.
-        n_left, in_singles, in_pieces = FIRST_STEPS if is_long else n, 0, 0
-        while length < n:
-            taken = []
-            for u in rng.random(min(n_left, n - length, BLOCK)).tolist():
-                while state in unused and length < n:
-                    i = unused[state].pop()
-                    if not unused[state]:
-                        del unused[state]
-                    taken.append(~i)
-                    state = ends[i]
-                    length += size
-                if length >= n:
-                    break
+        taken: list[int] = []
+        while len(taken) < n:
+            for u in rng.random(min(n - len(taken), BLOCK)).tolist():
                 j = bisect_right(thresholds, u, first[state], first[state + 1])
                 taken.append(j)
                 state = after[j]
-                length += 1
-            steps = np.array(taken, dtype=np.int64)
-            is_piece = steps < 0
-            outcomes = np.repeat(steps, np.where(is_piece, size, 1))
-            outcomes[outcomes < 0] = pieces[~steps[is_piece]].ravel()
-            path.append(outcomes)
-            in_singles += (n_single := int(np.count_nonzero(~is_piece)))
-            in_pieces += outcomes.size - n_single
-            n_left -= n_single
-            if n_left > 0 or length >= n:
-                continue
-            unused = {}
-            if size > 1 and in_pieces < in_singles:  # the chain seldom returns
-                n_left, size = length, 1
-            else:
-                n_wanted = max(int(SPARE * (n - length)), n // 4)
-                n_steps = min(GROWTH * length, n_wanted, MOST_STEPS)
-                size = 2 + int(PIECE_LENGTH * n_steps**0.5)
-                starts = self.after[rng.choice(outcomes, n_steps // size + 1)]
-                pieces, last = self._draw_together(starts, size, rng)
-                ends = last.tolist()
-                for i, start in enumerate(starts.tolist()):
-                    unused.setdefault(start, []).append(i)
-                n_left = max(FIRST_STEPS, n_steps // SINGLE_STEP)
-            in_singles = in_pieces = 0
-        return np.concatenate(path)[:n]
+        return np.array(taken, dtype=np.int64)
 
-    def _draw_together(
-        self, starts: IntArray, n: int, rng: np.random.Generator
-    ) -> tuple[IntArray, IntArray]:
-        """Draw n outcomes from each start, (n_starts, n), and return also the last states."""
-        search, following, outcome = self._rows
-        row, draws, gap = starts * self.width, np.empty(starts.size), np.empty(starts.size)
-        drawn = np.empty((n, starts.size), dtype=np.int64)
-        for slots in drawn:
-            slots[:] = row
-            search.find(slots, rng.random(out=draws), gap)
-            following.take(slots, out=row, mode="clip")
-        # Indices that are not contiguous would take several times as long.
-        return outcome[drawn.T.copy()], row // self.width
+
+def _width(count: IntArray) -> int:
+    return 1 << int(count.max() - 1).bit_length()
+
+
+class Runs:
+    """The runs of a few steps from every state, as many steps as fit in ``most`` cells.
+
+    Each state has a row of ``width`` cells. Cell i stands for the runs 2 i and 2 i + 1; ``cut`` is
+    the probability of the first one in the cell (Walker, 1977, ACM Trans. Math. Softw. 3). A run
+    has the outcomes ``steps`` (n_runs, n_steps) and leads to the row with first cell ``following``.
+    """
+
+    def __init__(self, table: OutcomeTable, most: int) -> None:
+        first, n, self.width = table.first, table.first.size - 1, 0
+        row, state, p, steps = np.arange(n), np.arange(n), np.ones(n), np.zeros((n, 0), np.int32)
+        while steps.shape[1] < LONGEST_RUN:
+            count = np.diff(first)[state]
+            width = _width(np.bincount(row, count).astype(np.int64))
+            if self.width and (n * width > most or width > MOST_RUNS):
+                break
+            self.width = width
+            parent = np.repeat(np.arange(state.size), count)
+            j = np.arange(parent.size) + (first[state] - np.cumsum(count) + count)[parent]
+            row, state, p = row[parent], table.after[j], p[parent] * table.p[j]
+            steps = np.concatenate((steps[parent], j[:, None]), axis=1, dtype=np.int32)
+        width = self.width
+        begin, count = width * np.arange(n), np.bincount(row)
+        cell = np.arange(row.size) + (begin - np.cumsum(count) + count)[row]
+        share, run = np.zeros(n * width), np.repeat(np.cumsum(count) - count, width)
+        share[cell], run[cell] = width * p, np.arange(row.size)
+        order = np.argsort(share.reshape(n, width) >= 1.0, axis=1, kind="stable")
+        order = (order + begin[:, None]).ravel()
+        share, run = share[order], run[order]
+        # A cell with less than its share is filled up by one with more. When that one has given
+        # too much, it is filled up next.
+        self.cut, runs = np.ones(n * width), np.stack((run, run), axis=1)
+        cell, small, large = begin, begin + 1, begin + width - 1
+        for _ in range(width - 1):
+            self.cut[cell] = filled = share[cell]
+            runs[cell, 1] = run[large]
+            share[large] = left = share[large] - np.maximum(1.0 - filled, 0.0)
+            is_spent = left < 1.0
+            cell = np.where(is_spent, large, small)
+            small, large = small + ~is_spent, large - is_spent
+        self.steps, self.following = steps[runs.ravel()], width * state[runs.ravel()]
+        columns: Any = self.cut, self.following
+        self._columns = [c.tolist() if c.size <= LISTED else memoryview(c) for c in columns]
+
+    def draw(self, state: int, n: int, rng: np.random.Generator) -> IntArray:
+        """Draw the n outcomes of a path from a state."""
+        width, (cuts, following) = self.width, self._columns
+        cell, n_runs = width * state, -(-n // self.steps.shape[1])
+        pieces, ends, size = np.zeros((1, 0), dtype=np.int64), [0], 1
+        unused: dict[int, list[int]] = {}  # pieces by start
+        path, length, n_left, n_starts = [pieces.ravel()], 0, FIRST_RUNS, 0
+        while length < n_runs:
+            taken = []
+            for u in rng.random(min(n_left, n_runs - length, BLOCK)).tolist():
+                while cell in unused and length < n_runs:
+                    i = unused[cell].pop()
+                    if not unused[cell]:
+                        del unused[cell]
+                    taken.append(~i)
+                    cell = ends[i]
+                    length += size
+                if length >= n_runs:
+                    break
+                u *= width
+                k = int(u)
+                j = 2 * (cell + k) + (u - k >= cuts[cell + k])
+                taken.append(j)
+                cell = following[j]
+                length += 1
+                n_left -= 1
+            runs = np.array(taken)
+            drawn = np.repeat(runs, np.where(runs < 0, size, 1))
+            drawn[drawn < 0] = pieces[:, ~runs[runs < 0]].T.ravel()
+            path.append(drawn)
+            if length >= n_runs or (n_left > 0 and len(unused) >= FEW_LEFT * n_starts):
+                continue
+            cells, n_rest = self.following[np.concatenate(path)], n_runs - length
+            n_states = np.count_nonzero(np.bincount(cells // width))
+            n_drawn = max(SPARE * n_rest, (SPREAD * n_states * n_rest) ** 0.5)
+            n_drawn = int(min(n_drawn, GROWTH * length, MOST_DRAWN))
+            size, unused = 2 + int(PIECE_LENGTH * n_drawn**0.5), {}
+            starts = rng.choice(cells, n_drawn // size + 1)
+            pieces = self._draw_together(starts, size, rng)
+            ends = self.following[pieces[-1]].tolist()
+            for i, start in enumerate(starts.tolist()):
+                unused.setdefault(start, []).append(i)
+            n_left, n_starts = max(FIRST_RUNS, n_drawn // SINGLE_RUN), len(unused)
+        outcomes: IntArray = self.steps.take(np.concatenate(path)[:n_runs], axis=0)
+        return outcomes.ravel()[:n].astype(np.int64)
+
+    def _draw_together(self, starts: IntArray, n: int, rng: np.random.Generator) -> IntArray:
+        """Draw n runs from each start, (n, n_starts)."""
+        draws, cut = np.empty(starts.size), np.empty(starts.size)
+        is_second = np.empty(starts.size, dtype=bool)
+        cells, drawn = starts.copy(), np.empty((n, starts.size), dtype=np.int64)
+        for runs in drawn:
+            rng.random(out=draws)
+            draws *= self.width
+            np.copyto(runs, draws, casting="unsafe")
+            draws -= runs
+            runs += cells
+            self.cut.take(runs, out=cut, mode="clip")  # "clip" saves NumPy's check of indices
+            np.greater_equal(draws, cut, out=is_second)
+            runs += runs
+            runs += is_second
+            self.following.take(runs, out=cells, mode="clip")
+        return drawn

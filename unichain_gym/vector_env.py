@@ -22,7 +22,6 @@ from unichain_gym.errors import InvalidArgumentError, UnichainError
 from unichain_gym.interface import BoolArray, FloatArray, IntArray
 from unichain_gym.mdp import TabularMDP
 from unichain_gym.outcomes import (
-    RowSearch,
     check_choice,
     draw_thresholds,
     read_array,
@@ -270,23 +269,27 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
 
 
 class LockstepOutcomes:
-    """The outcome table of an MDP, laid out for a search by ``n`` copies at once.
+    """The outcome table of an MDP, searched for the draws of ``n`` copies at once by bisection.
 
-    Row s * A + a of each table has `width` slots; the padding at its end is never drawn.
+    Row s * A + a of each table has `width` slots, a power of 2; the padding at its end is never
+    drawn.
     """
 
     def __init__(self, mdp: TabularMDP, n: int) -> None:
         rows = mdp.outcome_thresholds.reshape(mdp.n_states * mdp.n_actions, -1)
         n_outcomes = int(np.isfinite(rows).sum(axis=1).max()) + 1
         self._n_actions = mdp.n_actions
-        self._width = 1 << (n_outcomes - 1).bit_length()
+        self._width = width = 1 << (n_outcomes - 1).bit_length()
 
         def widen(table: NDArray[Any], fill: float) -> NDArray[Any]:
-            padding = ((0, 0), (0, self._width - n_outcomes))
+            padding = ((0, 0), (0, width - n_outcomes))
             kept = table.reshape(rows.shape)[:, :n_outcomes]
             return np.pad(kept, padding, constant_values=fill).ravel()
 
-        self._search = RowSearch(widen(rows, np.inf), self._width)
+        # Shifted by a row, so that the search looks at thresholds before the current slot.
+        thresholds = np.concatenate((np.zeros(width), widen(rows, np.inf)))
+        halves = [width >> level for level in range(1, width.bit_length())]
+        self._bisection = [(half, thresholds[width - half :]) for half in halves]
         self._next_state, self._reward = widen(mdp.next_state, 0), widen(mdp.reward, 0.0)
         self._duration = None if mdp.durations is None else widen(mdp.durations, 0.0)
         self._gap = np.empty(n)
@@ -295,13 +298,22 @@ class LockstepOutcomes:
     def advance(self, states: IntArray, actions: IntArray, draws: FloatArray) -> FloatArray:
         """Move ``states`` (n,), in place, to the outcomes that draws select; return the rewards.
 
-        The caller has checked states and actions; draws are in [0, 1).
+        The caller has checked states and actions; draws are in [0, 1). Mode "clip" only saves
+        NumPy's check of indices.
         """
-        slot = self._slot
+        slot, gap = self._slot, self._gap
         np.multiply(states, self._n_actions, out=slot)
         slot += actions
         slot *= self._width
-        self._search.find(slot, draws, self._gap)
+        slot += self._width - 1
+        is_below = gap.view(np.int64)
+        for half, thresholds in self._bisection:
+            thresholds.take(slot, out=gap, mode="clip")
+            np.subtract(draws, gap, out=gap)
+            np.right_shift(is_below, 63, out=is_below)  # the sign: -1 below the threshold
+            if half > 1:
+                is_below *= half
+            slot += is_below
         self._next_state.take(slot, out=states, mode="clip")
         return self._reward.take(slot, mode="clip")
 

@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from lstd_agent.actions.advantages import UNKNOWN, better_actions
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.rows.counts import closed_classes
@@ -30,14 +29,9 @@ from lstd_agent.system.sparse_solvers import SumsUntil
 from lstd_agent.trials.counts import ActionCounts
 from lstd_agent.trials.kept import NO_TIME
 
-# Values with a larger open share are not determined.
-_OPEN = 0.05
-
-# A class with fewer transitions may not be closed.
-_ENOUGH = 100
-
-# Smaller numbers, relative to values, are rounding.
-_ROUNDING = 1e-9
+# Values with a larger open share are not determined; a class with fewer transitions may not be
+# closed; smaller numbers, relative to values, are rounding.
+_OPEN, _ENOUGH, _ROUNDING = 0.05, 100, 1e-9
 
 # With more states than this, errors are a mean over this many random directions of the noise.
 _MOST_STATES, _DIRECTIONS = 500, 400
@@ -53,11 +47,10 @@ def one_step_ahead(
     ``share`` (S,) is the part of each value that is known. q is NaN where the action was never
     taken or is not determined.
     """
-    n = counts.n_samples
-    told, known = P @ (share > 0.0).astype(np.float64), (P @ share).reshape(n.shape)
+    n, told = counts.n_samples, P @ (share > 0.0).astype(np.float64)
     mean = (P @ v / np.where(told > 0.0, told, 1.0)).reshape(n.shape)
     q = counts.mean_rewards - gain * counts.mean_durations + mean
-    return np.where((n > 0) & (known >= 1.0 - _OPEN), q, np.nan)
+    return np.where((n > 0) & ((P @ share).reshape(n.shape) >= 1.0 - _OPEN), q, np.nan)
 
 
 class PolicyChain:
@@ -111,13 +104,12 @@ class ActionValues:
     def __init__(self, chain: PolicyChain, main: int, gain: float | None = None) -> None:
         self._chain, self._main, self._given = chain, main, gain
         self._until = SumsUntil(chain.matrix, main)
-        self._open_share = self._until.open_share
+        self._known_share = 1.0 - self._until.open_share
         row, others = chain.matrix[[main]].toarray()[0], self._until.states
         total = row[others].sum() + row[main]
         if gain is None and total <= 0.0:
-            raise InvalidInputError(
-                f"no transitions lead from state {main} back to it: the gain is not determined"
-            )
+            told = f"no transitions lead from state {main} back to it: the gain is not determined"
+            raise InvalidInputError(told)
         self._back = row[others] / total if total > 0.0 else row[others]
         self._length = float(1.0 + self._back @ self._until.of(np.ones(len(others))))
         self._times, duration = self._sums(chain.durations)
@@ -142,7 +134,7 @@ class ActionValues:
     @cached_property
     def values(self) -> FloatArray:
         """State values (S,), NaN where they are not determined."""
-        found = np.where(self._open_share > _OPEN, np.nan, self._v)
+        found = np.where(self._known_share < 1.0 - _OPEN, np.nan, self._v)
         found[self._main] = 0.0
         return found
 
@@ -154,33 +146,26 @@ class ActionValues:
     @cached_property
     def action_values(self) -> FloatArray:
         """Action values (S, A), NaN where the action was never taken or q is not determined."""
-        counts, P, share = self._chain.counts, self._chain.P, 1.0 - self._open_share
-        return one_step_ahead(counts, P, self._v, share, self.gain)
+        chain = self._chain
+        return one_step_ahead(chain.counts, chain.P, self._v, self._known_share, self.gain)
 
     @cached_property
     def standard_errors(self) -> FloatArray:
         """Standard errors (S, A) of the means of r - g τ + v(s'), with v taken as exact."""
-        counts, n = self._chain.counts, self._chain.n_samples
-        return np.sqrt(counts.variances(self._v, self.gain) / np.where(n > 0, n, np.nan))
+        n = self._chain.n_samples
+        variances = self._chain.counts.variances(self._v, self.gain)
+        return np.sqrt(variances / np.where(n > 0, n, np.nan))
 
-    def better_than(self, actions: IntArray, n_errors: float) -> IntArray:
-        """Return better actions than the given ones (S,), by `standard_errors`.
+    def leading(self, actions: IntArray) -> IntArray:
+        """Return better actions than the policy's (S,) where it leads to no evaluated state.
 
-        In a state from which the policy leads to no evaluated state, the action that most likely
-        leads to one is better.
+        They most likely lead to one. Elsewhere the given actions are returned.
         """
-        errors, every, taken = self.standard_errors, np.arange(len(actions)), np.maximum(actions, 0)
-
-        def error(state: IntArray, action: IntArray) -> FloatArray:
-            return np.hypot(errors[state, action], errors[state, taken[state]])
-
-        better = better_actions(self.action_values, actions, n_errors, error, self.rounding)
-        seen = self._chain.n_samples > 0
-        share = np.where(seen, (self._chain.P @ (1.0 - self._open_share)).reshape(seen.shape), 0.0)
-        leads = (actions != UNKNOWN) & np.isnan(self.values) & seen[every, taken]
-        leads &= share.max(axis=1) > share[every, taken] + _ROUNDING
-        better[leads] = np.argmax(share[leads], axis=1)
-        return better
+        share = (self._chain.P @ self._known_share).reshape(self._chain.policy.shape)
+        every = np.arange(len(actions))
+        leads = np.isnan(self.values) & (self._chain.n_samples[every, actions] > 0)
+        leads &= share.max(axis=1) > share[every, actions] + _ROUNDING
+        return np.where(leads, np.argmax(share, axis=1), actions)
 
     def advantage_errors(self, actions: IntArray) -> FloatArray:
         """Return the standard errors (S, A) of q(s, a) - q(s, π(s)) for the policy's actions (S,).
@@ -189,7 +174,7 @@ class ActionValues:
         hundred states they are a mean over random directions of the noise.
         """
         P, (S, A) = self._chain.P, self._chain.policy.shape
-        told = P @ (self._open_share < 1.0).astype(np.float64)
+        told = P @ (self._known_share > 0.0).astype(np.float64)
         told[told == 0.0] = 1.0
         every, own = np.arange(S), np.nan_to_num(self.standard_errors)
         noise = np.sqrt((self._chain.policy**2 * own**2).sum(axis=1))

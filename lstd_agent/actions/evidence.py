@@ -6,24 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial, reduce
 from operator import add
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import ArrayLike
 
+from lstd_agent.actions import pair_equations as lstdq
 from lstd_agent.actions.chain_values import ActionValues, PolicyChain, one_step_ahead
-from lstd_agent.actions.pair_equations import (
-    N_SETTLED,
-    NO_ACTIONS,
-    PairEquations,
-    PairFeatureRows,
-    PairFeatures,
-    ended,
-    factor_of_pairs,
-    have_actions,
-    pair_rows,
-)
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
 from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.fit import Fit
@@ -34,16 +24,13 @@ from lstd_agent.trials.kept import KeptTrials
 from lstd_agent.trials.policies import make_actor
 from lstd_agent.trials.spaces import plain_array
 
-SuccessorValues: TypeAlias = Callable[[States], tuple[FloatArray, BoolArray]]
-"""Values (n,) of encoded observations, and which are determined."""
-
 
 @dataclass(frozen=True, eq=False)
 class ActionEvidence:
     """Action values, their standard errors, and their numbers of samples.
 
-    They come from a `TrialStore`, a source of its rows, the number of batches, and the latest fit,
-    if any. The policy is the trials' own, unless another one is given.
+    They come from a `TrialStore`, a source of its rows, and the latest fit, if any. The policy is
+    the trials' own, unless another one is given.
     """
 
     trials: Any
@@ -51,7 +38,7 @@ class ActionEvidence:
     n_batches: int
     fit: Fit | None
     policy: Any
-    pair_features: PairFeatures | None
+    pair_features: lstdq.PairFeatures | None
 
     if TYPE_CHECKING:  # defined for counts and for vectors
 
@@ -62,21 +49,19 @@ class ActionEvidence:
         states, shape = self.trials.encoding.encode_any(observations)
         if t is None and not self._needs_fit:
             q: Any = self._values(states, self._gain)
-            return np.reshape(q, (*shape, q.shape[1]))
-        k, q = np.array([-1]) if t is None else self._neighborhood_after(t, shape), np.nan
-        for each in np.unique(k).tolist():
-            value = partial(self._successor_value, each)
-            found = self._ahead(states, value, self._fitted.system.gain)
-            q = np.where((k == each)[:, None], found, q)
+        else:
+            k, q = np.array([-1]) if t is None else self._neighborhood_after(t, shape), np.nan
+            for each in np.unique(k).tolist():
+                found = self._ahead(states, partial(self._successor_value, each))
+                q = np.where((k == each)[:, None], found, q)
         return np.reshape(q, (*shape, q.shape[1]))
 
     def standard_errors(self, observations: Any) -> FloatArray:
         """See `SeminormLSTDAgent.action_standard_errors`."""
         states, shape = self.trials.encoding.encode_any(observations)
         if self.n_batches < 2:
-            raise NotFittedError(
-                "standard errors compare batches, and there is one: collect several, n_batches > 1"
-            )
+            told = "standard errors compare batches, and there is one: collect with n_batches > 1"
+            raise NotFittedError(told)
         sizes = self.source.sizes(self.source.groups(self.n_batches))
         gains: dict[int, float] = {}
         if self.policy is None and self.fit is not None:
@@ -84,14 +69,11 @@ class ActionEvidence:
             if not np.array_equal(self.fit.jackknife.n_trials, sizes):
                 raise NotFittedError("trials were added since the fit: call fit again")
         if self._needs_fit:
-            raise NotFittedError(
-                "standard errors of action values need the policy itself: give it by policy="
-            )
+            told = "standard errors of action values need the policy itself: give it by policy="
+            raise NotFittedError(told)
         parts = self._parts()
-        without = [
-            self._solved(others, states, gains.get(i)).ravel()
-            for i, others in zip(parts, without_each(list(parts.values())), strict=True)
-        ]
+        pairs = zip(parts, without_each(list(parts.values())), strict=True)
+        without = [self._solved(others, states, gains.get(i)).ravel() for i, others in pairs]
         q: FloatArray = self._values(states, self._gain)
         errors = batch_standard_errors(q.ravel(), np.stack(without), sizes[list(parts)])
         errors = np.maximum(errors, self._least_errors(states))
@@ -117,35 +99,32 @@ class ActionEvidence:
         return self._fitted.system.gain
 
     def _neighborhood_after(self, t: ArrayLike, shape: tuple[int, ...]) -> IntArray:
-        """Return the neighbourhoods by which `predict` values the states after timesteps t."""
+        """Return the neighborhoods by which `predict` values the states after timesteps t."""
         time = plain_array(t, "t")
         if time.shape not in ((), shape):
-            raise InvalidInputError(
-                f"t is one timestep, or one for each observation, {shape}; got shape {time.shape}"
-            )
+            told = f"t is one timestep, or one for each observation, {shape}; got {time.shape}"
+            raise InvalidInputError(told)
         if self.policy is not None:
-            raise InvalidInputError(
-                "with t=, successors have the values of the trials' policy: leave t= or policy= out"
-            )
+            told = "with t=, successors have values of the trials' policy: leave t= or policy= out"
+            raise InvalidInputError(told)
         system = self._fitted.system
         system.neighborhood_at(time)  # raises unless these are timesteps
         return system.neighborhood_at(time.ravel() + 1)
 
     def _successor_value(self, k: int, states: States) -> tuple[FloatArray, BoolArray]:
-        """Return values by neighbourhood k, or the most sampled (-1), and which are determined."""
+        """Return values by neighborhood k, or the most sampled (-1), and which are determined."""
         fit, n = self._fitted, len(states)
         neighborhood = fit.most_sampled(states) if k < 0 else np.full(n, k)
         values = fit.system.values(fit.encoding.rows(states), neighborhood)
         known = fit.states_determined(states, neighborhood) if fit.source.are_places else True
-        return np.where(ended(states), 0.0, values), np.broadcast_to(known, n)
+        return np.where(lstdq.ended(states), 0.0, values), np.broadcast_to(known, n)
 
     def _chosen(self, observed: Any, actions: tuple[int, int]) -> IntArray:
         """Return the actions from 0 of another policy, a function of batches, for observations."""
-        n, first = actions
-        space = spaces.Discrete(n, start=first)
+        space = spaces.Discrete(actions[0], start=actions[1])
         actor = make_actor(self.policy, self.trials.encoding.space, space, True)
         taken = np.asarray(actor(observed, np.random.default_rng(0)))
-        return (taken - first).astype(np.int64)
+        return (taken - actions[1]).astype(np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,9 +133,8 @@ class CountedEvidence(ActionEvidence):
 
     def __post_init__(self) -> None:
         if self.pair_features is not None:
-            raise InvalidInputError(
-                "counted observations have action values of their own: leave pair_features out"
-            )
+            told = "counted observations have action values of their own: leave pair_features out"
+            raise InvalidInputError(told)
 
     @cached_property
     def _by_batch(self) -> list[ActionCounts]:
@@ -164,15 +142,13 @@ class CountedEvidence(ActionEvidence):
         trials, encoding = self.trials, self.trials.encoding
         taken, policy, S = trials.batches.taken, trials.policy, encoding.n_states
         if known := [each for each in taken if each is not None]:
-            none = ActionCounts.none(S, known[0].n_actions)
-            return [none if each is None else each for each in taken]
+            return [each or ActionCounts.none(S, known[0].n_actions) for each in taken]
         if callable(policy) or np.ndim(policy) != 1 or trials.actions is None:
-            raise NotFittedError(NO_ACTIONS)
+            raise NotFittedError(lstdq.NO_ACTIONS)
         n_actions, first = trials.actions
         actions = np.append(np.asarray(policy) - first, [0] * (S - encoding.n)).astype(np.int64)
-        terminal = encoding.terminal if encoding.ends else None
-        of, sums = ActionCounts.of_policy, trials.batches.sums
-        return [of(counts, n_actions, actions, terminal) for counts in sums]
+        how = n_actions, actions, encoding.terminal if encoding.ends else None
+        return [ActionCounts.of_policy(counts, *how) for counts in trials.batches.sums]
 
     @cached_property
     def _counts(self) -> ActionCounts:
@@ -189,16 +165,14 @@ class CountedEvidence(ActionEvidence):
                 return None
         elif callable(policy) or np.ndim(policy) == 0:
             if isinstance(encoding.space, spaces.Dict | spaces.Tuple):
-                raise InvalidInputError(
-                    f"values of another policy need observations in one array; got {encoding.space}"
-                )
+                told = f"values of a policy need observations in one array; got {encoding.space}"
+                raise InvalidInputError(told)
             shape = encoding.n, *(encoding.space.shape or ())
             observed = encoding.observed(np.arange(encoding.n)).reshape(shape)
             policy = self._chosen(observed, actions) + first
             if not np.array_equal(policy, self._chosen(observed, actions) + first):
-                raise InvalidInputError(
-                    "the policy's answers differ between calls: give its probabilities (S, A)"
-                )
+                told = "the policy's answers differ between calls: give its probabilities (S, A)"
+                raise InvalidInputError(told)
         else:
             make_actor(policy, encoding.space, spaces.Discrete(n_actions, start=first), None)
         table = np.asarray(policy)
@@ -213,19 +187,20 @@ class CountedEvidence(ActionEvidence):
 
     @cached_property
     def _main(self) -> int:
-        """The state with value 0, from the fit or from all counts."""
+        """The state with value 0: the terminal one, or from the fit, or from all counts."""
+        if self.trials.encoding.ends:
+            return int(self.trials.encoding.terminal)
         if self.fit is not None and self.policy is None:
             return self.fit.system.references.main
         return self._chain(self._counts).main_state()
 
     def _chain(self, counts: ActionCounts) -> PolicyChain:
-        assert self._probabilities is not None
-        return PolicyChain(counts, self._probabilities)
+        policy: Any = self._probabilities
+        return PolicyChain(counts, policy)
 
     def _found(self, counts: ActionCounts, gain: float | None) -> ActionValues:
-        encoding = self.trials.encoding
-        main, gain = (encoding.terminal, 0.0) if encoding.ends else (self._main, gain)
-        return ActionValues(self._chain(counts), main, gain)
+        ends = self.trials.encoding.ends
+        return ActionValues(self._chain(counts), self._main, 0.0 if ends else gain)
 
     def _solved(self, part: ActionCounts, states: IntArray, gain: float | None) -> FloatArray:
         found = self._found(part, gain)
@@ -235,9 +210,9 @@ class CountedEvidence(ActionEvidence):
     def _values(self, states: IntArray, gain: float | None) -> FloatArray:
         return self._solved(self._counts, states, gain)
 
-    def _ahead(self, states: IntArray, value: SuccessorValues, gain: float) -> FloatArray:
+    def _ahead(self, states: IntArray, value: Any) -> FloatArray:
         """Return r - g τ + E v(s'), shape (n, A), with given values of successors."""
-        counts, encoding = self._counts, self.trials.encoding
+        counts, encoding, gain = self._counts, self.trials.encoding, self._fitted.system.gain
         v, told = value(np.arange(encoding.n))
         over = 0, encoding.n_states - encoding.n  # the terminal state has the value 0
         v, known = np.pad(np.where(told, v, 0.0), over), np.pad(1.0 * told, over, constant_values=1)
@@ -247,9 +222,8 @@ class CountedEvidence(ActionEvidence):
         """Return the counts of batches with known actions, by number."""
         parts = {i: part for i, part in enumerate(self._by_batch) if len(part.key)}
         if len(parts) < 2:
-            raise NotFittedError(
-                "actions are known of a single batch of trials: collect or add them in several"
-            )
+            told = "actions are known of a single batch of trials: collect or add them in several"
+            raise NotFittedError(told)
         return parts
 
     def _least_errors(self, states: IntArray) -> Any:
@@ -278,46 +252,43 @@ class VectorEvidence(ActionEvidence):
     _needs_fit = False  # except for the gain
 
     @cached_property
-    def _pairs(self) -> PairFeatureRows:
-        if self.trials.actions is None:
-            raise NotFittedError(NO_ACTIONS)
-        return PairFeatureRows(self.trials.encoding, self.trials.actions[0], self.pair_features)
-
-    @cached_property
-    def _whole(self) -> _Part:
-        return self._part(self.source.trials)
+    def _pairs(self) -> lstdq.PairFeatureRows:
+        trials = self.trials
+        if trials.actions is None:
+            raise NotFittedError(lstdq.NO_ACTIONS)
+        return lstdq.PairFeatureRows(trials.encoding, trials.actions[0], self.pair_features)
 
     def _part(self, trials: KeptTrials) -> _Part:
-        rows = pair_rows(trials, self._pairs, self._following(trials))
-        return _Part(factor_of_pairs(rows), self._late(trials))
+        rows = lstdq.pair_rows(trials, self._pairs, self._following(trials))
+        return _Part(lstdq.factor_of_pairs(rows), self._late(trials))
 
     def _parts(self) -> dict[int, _Part]:
-        """Return the factor and sums of each batch."""
         groups = self.source.groups(self.n_batches)
         return {i: self._part(self.source.trials.take(each)) for i, each in enumerate(groups)}
 
     def _solved(self, part: _Part, states: States, gain: float | None) -> FloatArray:
         """Return q (n, A), relative to the long run; total rewards if trials end."""
-        equations, asked = PairEquations(part.factor), self._pairs(states)
+        equations, asked = lstdq.PairEquations(part.factor), self._pairs(states)
         if self.trials.encoding.ends:
-            return np.asarray(asked @ equations.weights(gain or 0.0))
+            return np.asarray(asked @ equations.weights(gain or 0.0)[:, 0])
         if gain is None:
             weights, mean = equations.bias()
             return np.asarray(asked @ weights - mean)
         if part.late[-1] == 0.0:
-            raise NotFittedError(
-                "no trial has actions of the second half of timesteps, the long run: lower t_max"
-            )
-        return np.asarray((asked - part.late[:-1] / part.late[-1]) @ equations.weights(gain))
+            told = "no trial has actions of the second half of timesteps, the long run: lower t_max"
+            raise NotFittedError(told)
+        return np.asarray((asked - part.late[:-1] / part.late[-1]) @ equations.weights(gain)[:, 0])
 
     def _values(self, states: States, gain: float | None) -> FloatArray:
-        equations = PairEquations(self._whole.factor)
-        return equations.where_seen(self._pairs(states), self._solved(self._whole, states, gain))
+        whole = self._part(self.source.trials)
+        q = self._solved(whole, states, gain)
+        return lstdq.PairEquations(whole.factor).where_seen(self._pairs(states), q)
 
-    def _ahead(self, states: States, value: SuccessorValues, gain: float) -> FloatArray:
+    def _ahead(self, states: States, value: Any) -> FloatArray:
         """Return r - g τ + E v(s'), shape (n, A), with given values of successors."""
         equations, asked = self._valued(lambda following: value(following)[0]), self._pairs(states)
-        return equations.where_seen(asked, asked @ equations.weights(gain))
+        weights = equations.weights(self._fitted.system.gain)[:, 0]
+        return equations.where_seen(asked, asked @ weights)
 
     def _least_errors(self, states: States) -> Any:
         return 0.0
@@ -325,11 +296,10 @@ class VectorEvidence(ActionEvidence):
     def _n_samples(self, states: States) -> FloatArray:
         return self._valued(lambda following: 0.0).n_samples(self._pairs(states))
 
-    def _valued(self, value: Callable[[States], Any]) -> PairEquations:
+    def _valued(self, value: Callable[[States], Any]) -> lstdq.PairEquations:
         """Return the equations of all transitions, with given values of successors."""
-        trials = self.source.trials
-        rows = pair_rows(trials, self._pairs, value=value)
-        return PairEquations(factor_of_pairs(rows))
+        rows = lstdq.pair_rows(self.source.trials, self._pairs, value=value)
+        return lstdq.PairEquations(lstdq.factor_of_pairs(rows))
 
     def _following(self, trials: KeptTrials) -> IntArray | None:
         """Return another policy's actions, from 0, in all states that follow, (m, t_max + 1)."""
@@ -346,16 +316,13 @@ class VectorEvidence(ActionEvidence):
         return self._chosen(observed, self.trials.actions).reshape(m, T)
 
     def _late(self, trials: KeptTrials) -> FloatArray:
-        """Return sums of (f, 1), (D + 1,), over the policy's pairs of the second half of timesteps.
-
-        Another policy, and trials that end, do not need them: a single 0.
-        """
+        """Return sums of (f, 1) over the policy's late pairs, (D + 1,); [0] where not needed."""
         if self.policy is not None or self.trials.encoding.ends:
             return np.zeros(1)
-        own = have_actions(trials, own=True)
+        own = lstdq.have_actions(trials, own=True)
         own[:, : own.shape[1] // 2] = False
         trial, t = np.nonzero(own)
-        step = max(1, len(trial) // N_SETTLED)
+        step = max(1, len(trial) // lstdq.N_SETTLED)
         some, at = trial[::step], t[::step]
         every = self._pairs(trials.observations[some, at])
         taken = every[np.arange(len(some)), trials.part("actions")[some, at].astype(np.int64)]

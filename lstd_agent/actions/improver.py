@@ -18,42 +18,57 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from lstd_agent.actions.advantages import UNKNOWN, Undecided, judge
+from lstd_agent.actions import pair_equations as lstdq
 from lstd_agent.actions.chain_values import ActionValues, PolicyChain
-from lstd_agent.actions.pair_equations import (
-    N_SETTLED,
-    PairEquations,
-    PairFeatureRows,
-    PairFeatures,
-    PairFit,
-    Rows,
-    factor_of_pairs,
-    pair_rows,
-    parts_of,
-)
-from lstd_agent.actions.record import earned, means_of
+from lstd_agent.actions.record import Undecided, earned, means_of
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.trials.counts import ActionCounts
-from lstd_agent.trials.kept import KeptTrials, check_both_timed
+from lstd_agent.trials.kept import KeptTrials, check_timed
 from lstd_agent.trials.policies import ActionNumbers
 
 Judged: TypeAlias = tuple[list[Undecided], list[str]]
-"""The undecided actions, and an account; see `judge`."""
+"""The undecided actions, and how sure the policy's actions are, as lines of text."""
 
-# Number of observations at which changes of a policy of vectors are counted.
-_N_STATES = 1000
+# Stands for the action where the policy has none.
+UNKNOWN = -1
+
+# An action is decided if it is worse than the policy's by this many standard errors; number of
+# undecided pairs that an account shows; of observations at which a policy of vectors is judged.
+_TOLD, _SHOWN, _N_STATES = 3.0, 5, 1000
 
 # Policy iteration on counts ends after a few rounds, unless noise makes it cycle.
 _MOST_ROUNDS = 100
 
 
+def better_actions(
+    q: FloatArray,
+    actions: IntArray,
+    n_errors: float,
+    error: Callable[[tuple[IntArray, ...]], FloatArray],
+    rounding: float = 0.0,
+) -> IntArray:
+    """Return an action for each row of action values (n, A): a better one, or the same.
+
+    An action is better if its advantage exceeds ``rounding`` and ``n_errors`` standard errors,
+    given by ``error`` for rows and actions. If the policy has no action, it is the action with the
+    largest known value.
+    """
+    known, enough = actions != UNKNOWN, np.zeros(q.shape, dtype=bool)
+    advantage = q - q[np.arange(len(q)), np.maximum(actions, 0)][:, None]
+    some = np.nonzero(known[:, None] & (advantage > rounding))
+    enough[some] = advantage[some] > n_errors * error(some) + rounding
+    better = np.where(
+        enough.any(axis=1), np.argmax(np.where(enough, advantage, -np.inf), axis=1), actions
+    )
+    new = ~known & ~np.isnan(q).all(axis=1)
+    better[new] = np.nanargmax(q[new], axis=1)
+    return better
+
+
 @dataclass(frozen=True, eq=False)
 class ImprovedPolicy:
-    """Takes the actions of a rule for encoded observations, or the first action if it has none.
-
-    The rule numbers actions from 0; `UNKNOWN` stands for none.
-    """
+    """Takes the actions (from 0) of a rule for encoded observations, or the first for unknown."""
 
     encoding: Any
     first_action: int
@@ -72,20 +87,21 @@ class ImprovedPolicy:
 class Fits:
     """The rule of vectors: each fit improves on the fits before it."""
 
-    pairs: PairFeatureRows
-    fits: tuple[PairFit, ...]
+    pairs: lstdq.PairFeatureRows
+    fits: tuple[lstdq.PairFit, ...]
     n_errors: float
 
     def __call__(self, states: States) -> IntArray:
         """Return actions (n,), unknown where no similar state was seen."""
         return self.of(self.pairs(states)) if self.fits else np.full(len(states), UNKNOWN)
 
-    def of(self, features: FloatArray, actions: IntArray | None = None, first: int = 0) -> IntArray:
+    def of(self, f: FloatArray, actions: IntArray | None = None, first: int = 0) -> IntArray:
         """Return actions by features (n, A, D): given ones, improved by fits from ``first`` on."""
-        actions = np.full(len(features), UNKNOWN) if actions is None else actions
+        taken = np.full(len(f), UNKNOWN) if actions is None else actions
         for fit in self.fits[first:]:
-            actions = fit.better_than(actions, features, self.n_errors)
-        return actions
+            error = partial(fit.advantage_errors, f, taken)
+            taken = better_actions(fit.values(f), taken, self.n_errors, error)
+        return taken
 
 
 class Improver:
@@ -109,8 +125,11 @@ class Improver:
     def restore(self, samples: tuple[Any, ...], tried: Sequence[IntArray]) -> None:
         """Take the samples of a saved search, and check the policies that it tried."""
         self._restore(*samples)
-        for each in (*tried, self.snapshot()):
-            if each.dtype.kind != "i" or not self._is_snapshot(each):
+        latest = self.snapshot()
+        low, high = (UNKNOWN, self.n_actions - 1) if latest.ndim else (0, int(latest))
+        for each in (*tried, latest):
+            is_right = each.dtype.kind == "i" and each.shape == latest.shape
+            if not is_right or each.min() < low or each.max() > high:
                 raise InvalidInputError(f"{each} is no policy of such samples")
 
     def policy(self, snapshot: IntArray | None = None) -> Any:
@@ -125,18 +144,44 @@ class Improver:
 
     def unknown(self) -> Callable[[Any], BoolArray] | None:
         """Return the function that says for which observations the policy has no action, if any."""
+        if self.encoding.is_counted and (self.actions[: self.encoding.n] != UNKNOWN).all():
+            return None
         return ImprovedPolicy(self.encoding, self.first_action, self._rule(None)).is_unknown
 
-    def _undecided(self, state: Any, action: int, instead_of: int, *worth: float) -> Undecided:
-        names = self.first_action + action, self.first_action + instead_of
-        return Undecided(self.encoding.decode(state), *names, *worth)
+    def judged(self) -> Judged:
+        """Return the undecided actions, and how sure the policy's actions are."""
+        # Of visited states: the policy's actions, action values (n, A), NaN if not known, standard
+        # errors of their differences, and tried actions. Numbers up to ``rounding`` count as 0.
+        states, taken, q, errors, tried, rounding = self._known()
+        difference = q - q[np.arange(len(q)), taken][:, None]
+        difference[np.abs(difference) <= rounding] = 0.0
+        errors = np.where(np.isnan(difference), np.inf, errors * (errors > rounding))
+        exact, others = errors == 0.0, np.arange(q.shape[1]) != taken[:, None]
+        worse_by = np.nan_to_num(-difference / np.where(exact, 1.0, errors))
+        worse_by[exact] = np.where(difference <= 0.0, np.inf, -np.inf)[exact]
+        undecided = []
+        for i, a in np.argwhere(others & ((worse_by < _TOLD) | ~tried)).tolist():
+            names = self.first_action + a, self.first_action + int(taken[i])
+            worth = float(difference[i, a]), float(errors[i, a])
+            undecided.append(Undecided(self.encoding.decode(states[i]), *names, *worth))
+        told_by = np.where(others & tried, worse_by, np.inf).min(axis=1, initial=np.inf)
+        told = told_by[told_by >= _TOLD]
+        lines = [f"best actions decided in {len(told)} of {len(taken)} states that were met"]
+        if len(finite := told[np.isfinite(told)]):
+            half = f"(half of them by {np.median(finite):.1f})"
+            lines[0] += f", by {finite.min():.1f} standard errors or more {half}"
+        if pairs := [each for each in undecided if np.isfinite(each.standard_error)]:
+            lines.append(f"undecided pairs, by {_TOLD:g} standard errors: {len(pairs)}")
+            pairs.sort(key=lambda each: -each.difference / each.standard_error)
+            lines += [f"  {each}" for each in pairs[:_SHOWN]]
+            lines += ["  ..."] if len(pairs) > _SHOWN else []
+        if n_untried := np.count_nonzero(~tried):
+            lines.append(f"pairs that were never tried, or do not exist: {n_untried}")
+        return undecided, lines
 
 
 class CountedImprover(Improver):
-    """A deterministic policy of counted states, improved by counts.
-
-    The first policy has actions (S,) from 0; without it, actions are tried uniformly.
-    """
+    """A policy of counted states, improved by counts: actions (S,) from 0, at first unknown."""
 
     def __init__(
         self, encoding: Any, actions: ActionNumbers, n_errors: float, policy: IntArray | None
@@ -149,24 +194,24 @@ class CountedImprover(Improver):
 
     def reduced(self, trials: KeptTrials) -> tuple[ActionCounts, FloatArray]:
         """Return the counts and starts of trials."""
-        states = trials.observations.astype(np.int64)
+        states, S = trials.observations.astype(np.int64), len(self.actions)
         living = states[:, :-1] != (self.encoding.terminal if self.encoding.ends else UNKNOWN)
         moves = states[:, :-1], trials.part("actions").astype(np.int64), states[:, 1:]
-        parts: Any = *moves, trials.rewards, trials.durations
-        columns: Any = [None if part is None else part[living] for part in parts]
-        counts = ActionCounts.of(len(self.actions), self.n_actions, *columns)
-        return counts, np.bincount(states[:, 0], minlength=len(self.actions)).astype(np.float64)
+        parts: Any = [*moves, trials.rewards, trials.durations]
+        parts = [None if part is None else part[living] for part in parts]
+        starts = np.bincount(states[:, 0], minlength=S).astype(np.float64)
+        return ActionCounts.of(S, self.n_actions, *parts), starts
 
     def add(self, rounds: Sequence[Any], figures: dict[str, float]) -> None:
         """Add trials of any policy, as `reduced` returns them."""
         self.counts = reduce(add, [counts for counts, _ in rounds], self.counts)
         self.starts = self.starts + np.sum([starts for _, starts in rounds], axis=0)
 
-    def evaluate(self, *, from_start: bool = False) -> ActionValues:
+    def evaluate(self, starts: IntArray | None = None) -> ActionValues:
         """Return the action values of the policy by all counts.
 
-        Where the policy has no action, it takes actions with their frequencies so far. Values are
-        relative to the recurrent class of the largest gain, or to one that starts lead to.
+        Where it has no action, it takes actions with their frequencies. Values are relative to the
+        recurrent class of the largest gain, or to one that starts lead to.
         """
         n = np.asarray(self.counts.n_samples, dtype=np.float64)
         policy = n / np.maximum(n.sum(axis=1, keepdims=True), 1.0)
@@ -175,13 +220,12 @@ class CountedImprover(Improver):
         chained = PolicyChain(self.counts, policy)
         if self.encoding.ends:
             return ActionValues(chained, self.encoding.terminal, 0.0)
-        starts = np.flatnonzero(self.starts) if from_start else None
         return ActionValues(chained, chained.main_state(starts))
 
     def evaluate_start(self) -> tuple[float, float]:
         """Return the policy's gain, and its mean bias of the start, NaN if not determined."""
-        found = self.evaluate(from_start=True)
-        started = self.starts > 0
+        started = np.flatnonzero(self.starts)
+        found = self.evaluate(started)
         mean = np.average(found.values[started], weights=self.starts[started])
         return found.gain, float(mean - found.settled_value)
 
@@ -189,18 +233,20 @@ class CountedImprover(Improver):
         """Improve the policy until nothing changes; return in how many states it changed."""
         before = self.actions
         for _ in range(_MOST_ROUNDS):
-            better = self.evaluate().better_than(self.actions, self.n_errors)
-            if np.array_equal(better, self.actions):
+            found, own, taken = self.evaluate(), self.actions, np.maximum(self.actions, 0)
+            q, errors, leading = found.action_values, found.standard_errors, found.leading(taken)
+            error = np.hypot(errors, errors[np.arange(len(q)), taken][:, None]).__getitem__
+            better = better_actions(q, own, self.n_errors, error, found.rounding)
+            self.actions = np.where((own != UNKNOWN) & (leading != taken), leading, better)
+            if np.array_equal(self.actions, own):
                 break
-            self.actions = better
         return int(np.count_nonzero(before != self.actions))
 
-    def judged(self) -> Judged:
-        """Return how sure the policy's actions are in visited states."""
+    def _known(self) -> tuple[Any, ...]:
         found, taken, n = self.evaluate(), np.maximum(self.actions, 0), self.counts.n_samples
         met = np.flatnonzero((self.actions != UNKNOWN) & (n.sum(axis=1) > 0))
         q, errors = found.action_values[met], found.advantage_errors(taken)[met]
-        return judge(met, taken[met], q, errors, n[met] > 0, self._undecided, found.rounding)
+        return met, taken[met], q, errors, n[met] > 0, found.rounding
 
     def action_values(self, states: IntArray) -> FloatArray:
         """Return the policy's action values, shape (m, A)."""
@@ -216,26 +262,17 @@ class CountedImprover(Improver):
         return self.counts, self.starts, self.actions
 
     def _restore(self, counts: ActionCounts, starts: FloatArray, actions: IntArray) -> None:
-        S = len(self.actions)
-        if (counts.n_states, counts.n_actions, counts.n_batches) != (S, self.n_actions, 1):
-            raise InvalidInputError(
-                f"its counts are not of {S} states and {self.n_actions} actions"
-            )
+        S, A = len(self.actions), self.n_actions
+        if (counts.n_states, counts.n_actions, counts.n_batches) != (S, A, 1):
+            raise InvalidInputError(f"its counts are not of {S} states and {A} actions")
         if starts.shape != (S,) or not (np.isfinite(starts) & (starts >= 0.0)).all():
             raise InvalidInputError(f"its starts are not of {S} states")
+        if actions.shape != (S,):
+            raise InvalidInputError(f"its policy is not of {S} states")
         self.counts, self.starts, self.actions = counts, starts, actions
-
-    def _is_snapshot(self, actions: IntArray) -> bool:
-        is_whole = actions.shape == (self.encoding.n_states,)
-        return is_whole and UNKNOWN <= actions.min() <= actions.max() < self.n_actions
 
     def _rule(self, snapshot: IntArray | None) -> Callable[[States], IntArray]:
         return partial(np.take, self.actions if snapshot is None else snapshot)
-
-    def unknown(self) -> Callable[[Any], BoolArray] | None:
-        """Return None if the policy has an action everywhere."""
-        is_known = (self.actions[: self.encoding.n] != UNKNOWN).all()
-        return None if is_known else super().unknown()
 
 
 class VectorImprover(Improver):
@@ -244,23 +281,24 @@ class VectorImprover(Improver):
     few_changes = _N_STATES // 100
 
     def __init__(
-        self, encoding: Any, actions: ActionNumbers, n_errors: float, features: PairFeatures | None
+        self, encoding: Any, actions: ActionNumbers, n_errors: float, features: Any
     ) -> None:
         super().__init__(encoding, actions, n_errors)
         self.rounds: list[tuple[KeptTrials, ...]] = []
-        self.fits: tuple[PairFit, ...] = ()
+        self.fits: tuple[lstdq.PairFit, ...] = ()
         self.fit: Any = None
-        self._pairs = PairFeatureRows(encoding, self.n_actions, features)
+        self._pairs = lstdq.PairFeatureRows(encoding, self.n_actions, features)
         self._gain = 0.0, 0.0  # with its standard error
         # Actions in all next states of each portion of trials, and by how many fits.
-        self._following: list[tuple[IntArray, int]] = []
+        self._following: list[IntArray] = []
+        self._n_followed = 0
 
     def add(self, rounds: Sequence[KeptTrials], figures: dict[str, float]) -> None:
         """Add trials of the policy, and their mean rewards."""
         for kept in rounds:
             if not self.encoding.is_measured:
                 self.encoding.measure(kept.observations)
-            check_both_timed((self._portions or rounds)[0].durations, kept.durations)
+            check_timed((self._portions or rounds)[0].durations is not None, kept.durations)
         # Where the policy has no action, the taken action replaces it.
         self.rounds.append(tuple(replace(kept, explored=None) for kept in rounds))
         if not self.encoding.ends:
@@ -272,31 +310,25 @@ class VectorImprover(Improver):
         """All trials so far."""
         return list(chain.from_iterable(self.rounds))
 
-    def evaluate(self) -> PairFit:
+    def evaluate(self) -> lstdq.PairFit:
         """Return the action values of the policy by all trials."""
-        self._update_following()
-        followed = [
-            (kept, self._pairs, actions)
-            for kept, (actions, _) in zip(self._portions, self._following, strict=True)
-        ]
-
-        def rows() -> Iterator[Rows]:
-            return chain.from_iterable(pair_rows(*each) for each in followed)
-
-        return PairEquations(factor_of_pairs(rows())).fit(rows(), *self._gain)
-
-    def _update_following(self) -> None:
-        """Update the policy's actions in all next states to the latest fit."""
-        rule, portions = self._rule(None), self._portions
-        for portion in portions[len(self._following) :]:
-            self._following.append((np.full(portion.rewards.shape, UNKNOWN), 0))
-        for i, (portion, (actions, n)) in enumerate(zip(portions, self._following, strict=True)):
-            for block, part in parts_of(portion, self._pairs):
+        rule, portions, n_old = self._rule(None), self._portions, len(self._following)
+        self._following += [np.full(each.rewards.shape, UNKNOWN) for each in portions[n_old:]]
+        followed = list(zip(portions, self._following, strict=True))
+        for i, (portion, actions) in enumerate(followed):
+            for block, part in lstdq.parts_of(portion, self._pairs):
                 seen = part.observations[:, 1:]
                 features = self._pairs(seen.reshape(-1, seen.shape[2]))
-                better = rule.of(features, actions[block].ravel(), n)
+                first = self._n_followed if i < n_old else 0
+                better = rule.of(features, actions[block].ravel(), first)
                 actions[block] = better.reshape(part.rewards.shape)
-            self._following[i] = actions, len(self.fits)
+        self._n_followed = len(self.fits)
+
+        def rows() -> Iterator[lstdq.Rows]:
+            for portion, actions in followed:
+                yield from lstdq.pair_rows(portion, self._pairs, actions)
+
+        return lstdq.PairEquations(lstdq.factor_of_pairs(rows())).fit(rows(), *self._gain)
 
     def evaluate_start(self) -> tuple[float, float]:
         """Return the policy's gain, and its mean bias of the start."""
@@ -306,7 +338,7 @@ class VectorImprover(Improver):
         if self.encoding.ends:
             return 0.0, start
         tail = latest[:, latest.shape[1] // 2 : -1].reshape(-1, latest.shape[2])
-        every = max(1, len(tail) // N_SETTLED)
+        every = max(1, len(tail) // lstdq.N_SETTLED)
         return self._gain[0], start - self._mean_value(tail[::every])
 
     def _mean_value(self, states: States) -> float:
@@ -323,16 +355,14 @@ class VectorImprover(Improver):
         self.fits = (*self.fits, self.fit)
         return round(_N_STATES * float((before != self._rule(None).of(features)).mean()))
 
-    def judged(self) -> Judged:
-        """Return how sure the policy's actions are at up to 1000 observations."""
+    def _known(self) -> tuple[Any, ...]:
         fit, states = self.evaluate(), np.unique(self._some_states(), axis=0)
         features = self._pairs(states)
         actions = self._rule(None).of(features)
         met = actions != UNKNOWN
         states, features, actions = states[met], features[met], actions[met]
         q, taken = fit.values(features), features[np.arange(len(actions)), actions][:, None]
-        errors = fit.standard_errors(features - taken)
-        return judge(states, actions, q, errors, ~np.isnan(q), self._undecided)
+        return states, actions, q, fit.standard_errors(features - taken), ~np.isnan(q), 0.0
 
     def _some_states(self) -> States:
         """Return states spread over all trials and timesteps alike."""
@@ -366,9 +396,6 @@ class VectorImprover(Improver):
             self.add(rounds, earned([means_of(kept) for kept in rounds]))
             self.evaluate_start()
             self.improve()
-
-    def _is_snapshot(self, n_fits: IntArray) -> bool:
-        return n_fits.shape == () and 0 <= int(n_fits) <= len(self.fits)
 
     def _rule(self, snapshot: IntArray | None) -> Fits:
         fits = self.fits if snapshot is None else self.fits[: int(snapshot)]

@@ -23,31 +23,18 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lstd_agent.actions.advantages import better_actions
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
 from lstd_agent.errors import InvalidInputError, NotFittedError
-from lstd_agent.rows.factors import (
-    MIN_SAMPLES,
-    Christoffel,
-    Factor,
-    Gathering,
-    basis_of_range,
-    reduced,
-)
+from lstd_agent.rows import factors
 from lstd_agent.system.minimizer import minimize
 from lstd_agent.trials.kept import NO_TIME, KeptTrials
 
-NO_ACTIONS = (
-    "the trials have no actions: collect(..., explore=k) records them, and "
-    "takes k exploratory ones in each trial; so does add_trials(..., actions=...) of Discrete "
-    "ones, numbered from 0 or by an action_space"
-)
+NO_ACTIONS = "the trials have no actions: collect(..., explore=k) records them, and takes k "
+NO_ACTIONS += "exploratory ones in each trial; so does add_trials(..., actions=...) of Discrete "
+NO_ACTIONS += "ones, numbered from 0 or by an action_space"
 
 PairFeatures = Callable[[Any, Any], ArrayLike]
 """Features (n, d) of vectors (n, k) and actions (n,) from 0."""
-
-AllPairs = Callable[[Any], FloatArray]
-"""Features (n, A, D) of n encoded observations with each action; 0 where trials are over."""
 
 Rows: TypeAlias = tuple[FloatArray, FloatArray, FloatArray, FloatArray]
 """For some transitions: features f (n, D), f minus the next features, rewards, durations (n,)."""
@@ -55,11 +42,9 @@ Rows: TypeAlias = tuple[FloatArray, FloatArray, FloatArray, FloatArray]
 # Features of about this many numbers are held at a time.
 _CHUNK_SIZE = 2**21
 
-# Relative cutoffs of the size of features, and of their differences.
-_RCOND, _DIFFERENCES = 1e-5, 1e-10
-
-# Features can represent a constant if their fit has at least this share of it.
-_CONSTANT = 1e-6
+# Relative cutoffs of the size of features, and of their differences. Features can represent a
+# constant if their fit has at least this share of it.
+_RCOND, _DIFFERENCES, _CONSTANT = 1e-5, 1e-10, 1e-6
 
 N_SETTLED = 20_000
 """Enough observations for a mean value of the long run."""
@@ -67,17 +52,14 @@ N_SETTLED = 20_000
 
 @dataclass(frozen=True, eq=False)
 class PairFeatureRows:
-    """Features of observations with each of A actions, as `AllPairs`.
-
-    By default the encoding's features and a constant, separately for each action.
-    """
+    """Features of observations with each action; by default the encoding's and a constant."""
 
     encoding: Any
     n_actions: int
     given: PairFeatures | None
 
     def __call__(self, states: States) -> FloatArray:
-        """Return features (n, A, D) of encoded observations (n, k)."""
+        """Return features (n, A, D) of encoded observations (n, k); 0 where trials are over."""
         n, A, over, given = len(states), self.n_actions, ended(states), self.given
         if given is None:
             f = np.column_stack((self.encoding.features(states), np.ones(n)))
@@ -88,10 +70,8 @@ class PairFeatureRows:
             parts = [np.array(given(finite.copy(), np.full(n, a)), np.float64) for a in range(A)]
             for part in parts:
                 if part.ndim != 2 or len(part) != n or not np.isfinite(part).all():
-                    raise InvalidInputError(
-                        f"pair_features of {n} observations and actions must be {n} rows of finite "
-                        f"numbers; got shape {part.shape}"
-                    )
+                    told = f"pair_features of {n} observations and actions must be {n} rows of "
+                    raise InvalidInputError(f"{told}finite numbers; got shape {part.shape}")
             rows = np.stack(parts, axis=1)
         rows[over] = 0.0
         return rows
@@ -104,7 +84,7 @@ def ended(states: Any) -> BoolArray:
     return np.asarray(np.isnan(states).any(axis=-1))
 
 
-def parts_of(trials: KeptTrials, pairs: AllPairs) -> Iterator[tuple[slice, KeptTrials]]:
+def parts_of(trials: KeptTrials, pairs: Any) -> Iterator[tuple[slice, KeptTrials]]:
     """Yield slices of trials and the trials in them, few enough for features in bounded memory."""
     size = pairs(trials.observations[:1, 0])[0].size * trials.observations.shape[1]
     step = max(1, _CHUNK_SIZE // size)
@@ -124,7 +104,7 @@ def have_actions(trials: KeptTrials, *, own: bool = False) -> BoolArray:
 
 def pair_rows(
     trials: KeptTrials,
-    pairs: AllPairs,
+    pairs: Any,
     policy: IntArray | None = None,
     value: Callable[[States], Any] | None = None,
 ) -> Iterator[Rows]:
@@ -155,20 +135,19 @@ def pair_rows(
         yield f, less, rewards, part.part("durations")[use]
 
 
-def factor_of_pairs(rows: Iterable[Rows]) -> Factor:
+def factor_of_pairs(rows: Iterable[Rows]) -> Any:
     """Return the factor of rows, at least one part of them, for `PairEquations`."""
     gathering: Any = None
     for f, *others in rows:
-        gathering, one = gathering or Gathering(f.shape[1], 3, False), np.ones(len(f))
+        gathering, one = gathering or factors.Gathering(f.shape[1], 3, False), np.ones(len(f))
         gathering.add(np.column_stack((f, *others, one)), one)
-    factor: Factor = gathering.factor()
-    return factor
+    return gathering.factor()
 
 
 class PairEquations:
     """LSTDQ by the factor of transitions' rows f, f - f', r, τ, 1 with features of pairs."""
 
-    def __init__(self, factor: Factor) -> None:
+    def __init__(self, factor: factors.Factor) -> None:
         if factor.n == 0:
             raise NotFittedError("there is no transition with a known next action")
         D, self._n = factor.p, factor.n
@@ -178,16 +157,11 @@ class PairEquations:
         self._A, self._B = own / self._scale, less / self._scale
         self._numbers = factor.numbers
 
-    def _solved(self, gain: float, sides: FloatArray | None = None) -> FloatArray:
-        """Return weights (D, q): of action values with this gain, and of other sides (k, q - 1)."""
+    def weights(self, gain: float, *sides: Any) -> FloatArray:
+        """Return weights (D, 1 + q): of action values with this gain, and of other sides (k, q)."""
         above = self._numbers[:, :1] - gain * self._numbers[:, 1:2]
-        above = above if sides is None else np.hstack((above, sides))
-        equations = reduced(self._A, self._B, above, _RCOND)
+        equations = factors.reduced(self._A, self._B, np.hstack((above, *sides)), _RCOND)
         return np.asarray(minimize(equations, _RCOND).weights / self._scale[:, None])
-
-    def weights(self, gain: float) -> FloatArray:
-        """Return the weights (D,) of action values, with a gain that is given."""
-        return self._solved(gain)[:, 0]
 
     def bias(self) -> tuple[FloatArray, float]:
         r"""Return weights and the long-run mean value, by transitions of any behaviour.
@@ -196,18 +170,17 @@ class PairEquations:
         observed frequencies of pairs to the policy's frequencies in the long run, which also give
         the gain.
         """
-        L, _ = basis_of_range(self._A, _RCOND)
+        L, _ = factors.basis_of_range(self._A, _RCOND)
         numbers = L.T @ self._numbers
-        of_B, _ = basis_of_range(L.T @ self._B, _DIFFERENCES)
+        of_B, _ = factors.basis_of_range(L.T @ self._B, _DIFFERENCES)
         outside = numbers[:, 2] - of_B @ (of_B.T @ numbers[:, 2])
         paid, time, share = (outside @ numbers).tolist()
         if share < _CONSTANT * self._n:
-            raise NotFittedError(
-                "the gain is not determined: features of pairs must represent a constant"
-            )
+            told = "the gain is not determined: features of pairs must represent a constant"
+            raise NotFittedError(told)
         if time == 0.0:
             raise NotFittedError(NO_TIME)
-        weights = self.weights(paid / time)
+        weights = self.weights(paid / time)[:, 0]
         return weights, float(outside @ (L.T @ (self._A @ (weights * self._scale)))) / share
 
     def fit(self, rows: Iterable[Rows], gain: float, gain_error: float = 0.0) -> PairFit:
@@ -217,7 +190,7 @@ class PairEquations:
         """
         # The equations as a function of sums over f: (A^+)^T of these sums is a side.
         inverse = np.linalg.pinv(self._A, rcond=_RCOND).T
-        found = self._solved(gain, np.hstack((self._numbers[:, 1:2], inverse)))
+        found = self.weights(gain, self._numbers[:, 1:2], inverse)
         weights, by_gain, inverse = found[:, 0], found[:, 1:2], found[:, 2:] / self._scale
         noise: FloatArray = np.zeros((0, len(weights)))
         for f, less, rewards, durations in rows:
@@ -226,8 +199,8 @@ class PairEquations:
         return PairFit(self, weights, np.hstack((inverse @ noise.T, gain_error * by_gain)))
 
     @cached_property
-    def _christoffel(self) -> Christoffel:
-        return Christoffel(self._A)
+    def _christoffel(self) -> factors.Christoffel:
+        return factors.Christoffel(self._A)
 
     def n_samples(self, features: FloatArray) -> FloatArray:
         """Return the number of samples of pairs with features (..., D)."""
@@ -235,14 +208,11 @@ class PairEquations:
 
     def where_seen(self, features: FloatArray, q: FloatArray) -> FloatArray:
         """Return q (...,) of features (..., D), NaN where pairs like these were hardly seen."""
-        return np.where(self.n_samples(features) >= MIN_SAMPLES, q, np.nan)
+        return np.where(self.n_samples(features) >= factors.MIN_SAMPLES, q, np.nan)
 
 
 class PairFit(NamedTuple):
-    """Fitted action values q = f^T w of features f (..., D).
-
-    The variance of f^T w is the squared norm of f^T root.
-    """
+    """Fitted action values q = f^T w of features f (..., D), with variances ‖f^T root‖²."""
 
     equations: PairEquations
     weights: FloatArray
@@ -256,10 +226,8 @@ class PairFit(NamedTuple):
         """Return the standard errors of x^T w of features or their differences (..., D)."""
         return np.asarray(np.linalg.norm(features @ self.root, axis=-1))
 
-    def better_than(self, actions: IntArray, features: FloatArray, n_errors: float) -> IntArray:
-        """Return better actions than the given ones (n,), by features (n, A, D) of pairs."""
-
-        def error(state: IntArray, action: IntArray) -> FloatArray:
-            return self.standard_errors(features[state, action] - features[state, actions[state]])
-
-        return better_actions(self.values(features), actions, n_errors, error)
+    def advantage_errors(
+        self, f: FloatArray, actions: IntArray, some: tuple[IntArray, ...]
+    ) -> FloatArray:
+        """Return standard errors of some actions' advantages, by features f (n, A, D)."""
+        return self.standard_errors(f[some] - f[some[0], actions[some[0]]])

@@ -19,9 +19,8 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 from numpy.typing import ArrayLike
 
-from lstd_agent.actions.advantages import Undecided
 from lstd_agent.actions.improver import CountedImprover, Improver, Judged, VectorImprover
-from lstd_agent.actions.record import Iteration, SavedSearch, earned, means_of
+from lstd_agent.actions.record import Iteration, SavedSearch, Undecided, earned, means_of
 from lstd_agent.arrays import FloatArray
 from lstd_agent.errors import InvalidInputError, NotFittedError, check_choice, check_integer
 from lstd_agent.features.tables import Features
@@ -51,12 +50,10 @@ _MAKERS: Makers = {
     type("VectorSamples", (), {}): lambda rounds: rounds,
 }
 
-# A policy is worse than another if its trials earn less by this many standard errors.
-_WORSE = 3.0
-
-# A vector environment made here runs at least this many trials at a time, since few copies are
-# slow, and in at most this many shards.
-_FEWEST_COPIES, _SHARDS = 1000, 20
+# A policy is worse than another if its trials earn less by this many standard errors. A vector
+# environment made here runs at least so many trials at a time, since few copies are slow, and in
+# at most so many shards.
+_WORSE, _FEWEST_COPIES, _SHARDS = 3.0, 1000, 20
 
 
 class PolicyIteration:
@@ -72,8 +69,8 @@ class PolicyIteration:
         The last timestep of a trial, well beyond the time that the task takes to settle.
     n_trials : int
         Trials of an iteration.
-    explore : int, float or callable
-        See `SeminormLSTDAgent.collect`.
+    explore, on_termination, observations
+        See `SeminormLSTDAgent`, and its method ``collect``.
     features : Features, optional
         For vector observations; counted ones need none.
     pair_features : callable, optional
@@ -86,8 +83,6 @@ class PolicyIteration:
     policy : array_like, optional
         Actions (S,) of Discrete observations for the first iteration. By default that iteration
         takes all actions uniformly, at all timesteps.
-    on_termination, observations : str
-        See `SeminormLSTDAgent`.
     seed : int, optional
         The same seed and environment give the same search, interrupted or not.
 
@@ -100,9 +95,8 @@ class PolicyIteration:
         The policy need not be optimal: see ``undecided``.
     undecided : list of Undecided
         The actions that are not worse than the current policy's by 3 standard errors, including
-        errors of successors' values: equally good actions, and actions that were tried too rarely
-        or never, or do not exist. For vectors, at up to 1000 visited observations. Run `iterate` to
-        decide more of them.
+        errors of successors' values: equally good, tried too rarely or never, or not existing. For
+        vectors, at up to 1000 visited observations. Run `iterate` to decide more of them.
     policy_ : ndarray or callable
         The best policy so far.
 
@@ -157,22 +151,20 @@ class PolicyIteration:
         """Return the improver; raise if features or a policy do not fit the task."""
         space, action_space = spaces_of(self.env)
         actions, ends = discrete_actions(action_space), self.on_termination == "absorb"
-        given = _constant if features is None else features
+        given = _constant if features is None else features  # counted states need none
         encoding: Any = make_encoding(space, given, ends, self.observations)
         has_features = features is not None or pair_features is not None
-        if encoding.is_counted and has_features:
-            raise InvalidInputError(
-                "counted observations need no features: leave them out, or give "
-                "observations='vectors'"
-            )
-        if not encoding.is_counted and policy is not None:
-            raise InvalidInputError("policy= is an array of actions of Discrete observations")
-        if not (encoding.is_counted or has_features):
-            raise InvalidInputError(
-                f"observations of {space} cannot be counted: give features= of them"
-            )
         if not encoding.is_counted:
+            if policy is not None:
+                raise InvalidInputError("policy= is an array of actions of Discrete observations")
+            if not has_features:
+                told = f"observations of {space} cannot be counted: give features= of them"
+                raise InvalidInputError(told)
             return VectorImprover(encoding, actions, self.n_errors, pair_features)
+        if has_features:
+            told = "counted observations need no features: leave them out, or give "
+            told += "observations='vectors'"
+            raise InvalidInputError(told)
         if policy is not None:
             make_actor(policy, space, action_space, None)
             policy = np.append(np.asarray(policy) - actions[1], [0] * ends).astype(np.int64)
@@ -197,11 +189,7 @@ class PolicyIteration:
         return self
 
     def iterate(
-        self,
-        *,
-        progress: bool | None = None,
-        workers: int = 1,
-        executor: Executor | None = None,
+        self, *, progress: bool | None = None, workers: int = 1, executor: Executor | None = None
     ) -> Iteration:
         """Run the trials of one iteration, evaluate their policy, and improve it.
 
@@ -224,8 +212,7 @@ class PolicyIteration:
         improver.add([kept for kept, _ in rounds], figures)
         gain, start_value = improver.evaluate_start()
         self._tried.append(improver.snapshot())
-        changes = improver.improve()
-        n_trials = self.n_trials * (number + 1)
+        changes, n_trials = improver.improve(), self.n_trials * (number + 1)
         n_steps, found = n_trials * (self.t_max + 1), (gain, start_value)
         done = Iteration(number, n_trials, n_steps, *found, n_changes=changes, **figures)
         self.iterations.append(done)
@@ -244,9 +231,9 @@ class PolicyIteration:
     def policy_(self) -> Policy:
         """The best policy so far, as `SeminormLSTDAgent.collect` takes it.
 
-        The latest one whose trials did not earn significantly less than an earlier policy's. For
-        Discrete observations it is an array of actions (S,), otherwise a function of batches.
-        Unvisited states have the first action.
+        The latest one whose trials did not earn significantly less than an earlier policy's: an
+        array of actions (S,) for Discrete observations, otherwise a function of batches. Unvisited
+        states have the first action.
         """
         self._check_run("policy")
         first = 0 if self._begins_with_policy else 1
@@ -267,11 +254,8 @@ class PolicyIteration:
     def action_values(self, observations: Any) -> FloatArray:
         """Return action values of the current policy, shape (m, A) or (A,).
 
-        They are relative to one state's value; NaN if not determined.
-
-        Parameters
-        ----------
-        observations : one observation, or a batch of m
+        They are relative to one state's value, and NaN if not determined. ``observations`` are a
+        batch of m, or one.
         """
         self._check_run("action value")
         states, shape = self._improver.encoding.encode_any(observations)
@@ -288,34 +272,27 @@ class PolicyIteration:
     @property
     def undecided(self) -> list[Undecided]:
         """The undecided actions; see above."""
-        return self._evidence[0]
+        return self._evidence()[0]
 
-    @property
     def _evidence(self) -> Judged:
         self._check_run("policy")
-        if self._judged is None:
-            self._judged = self._improver.judged()
+        self._judged = self._judged or self._improver.judged()
         return self._judged
 
     def summary(self) -> str:
         """Return the evidence for the current policy, as text."""
-        (_, account), last = self._evidence, self.iterations[-1]
+        (_, account), last = self._evidence(), self.iterations[-1]
         n = last.n_changes
         changes = "nothing" if n == 0 else f"{n} action{'s' * (n > 1)}"
-        lines = [
-            f"policy iteration: iteration {last.number} changed {changes}",
-            f"{last.n_trials} trials: gain {last.gain:.6g}, start value {last.start_value:.6g}",
-        ]
-        return "\n".join(lines + account)
+        head = f"policy iteration: iteration {last.number} changed {changes}\n{last.n_trials} "
+        head += f"trials: gain {last.gain:.6g}, start value {last.start_value:.6g}"
+        return "\n".join([head, *account])
 
     @styled
     def plot(self, optimum: tuple[float, float] | None = None) -> Figure:
         """Return a figure of gain, start value and changes over samples.
 
-        Parameters
-        ----------
-        optimum : (float, float), optional
-            The largest gain and, with that, the largest mean bias of the start.
+        ``optimum`` is the largest gain and, with that, the largest mean bias of the start.
         """
         figure = new_figure(WIDTH, 7.5)
         axes: Any = figure.subplots(3, 1, sharex=True)
@@ -333,26 +310,14 @@ class PolicyIteration:
         return figure
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the search with its samples and record to a file, to go on later.
+        """Write the search with its samples and record to the file ``path``, to go on later.
 
         The environment and functions are not written.
-
-        Parameters
-        ----------
-        path : path
         """
-        saved = SavedSearch(
-            options={name: getattr(self, name) for name in _OPTIONS},
-            explore=self.explore,
-            entropy=self.entropy,
-            space=self._improver.encoding.space,
-            iterations=tuple(self.iterations),
-            converged=self.converged,
-            begins_with_policy=self._begins_with_policy,
-            tried=tuple(self._tried),
-            samples=self._improver.samples,
-        )
-        write(path, saved, _MAKERS)
+        options, improver = {name: getattr(self, name) for name in _OPTIONS}, self._improver
+        record = tuple(self.iterations), self.converged, self._begins_with_policy
+        head = options, self.explore, self.entropy, improver.encoding.space
+        write(path, SavedSearch(*head, *record, tuple(self._tried), improver.samples), _MAKERS)
 
     @classmethod
     def load(
@@ -369,12 +334,10 @@ class PolicyIteration:
         Parameters
         ----------
         path : path
-        env : Env, VectorEnv, str or callable
-            The same task.
+        env, features, pair_features
+            The same as before.
         explore : callable, optional
             Needed if it was a function, which a file does not hold.
-        features, pair_features : optional
-            The same as before.
 
         Raises
         ------
@@ -384,28 +347,25 @@ class PolicyIteration:
         saved = read(path, SavedSearch, "policy iteration", _MAKERS)
         explore = saved.explore if explore is None else explore
         if explore is function:
-            raise InvalidInputError(
-                f"the search in {path} explores by a function: give it to load(..., explore=...)"
-            )
+            told = f"the search in {path} explores by a function: give it to load(..., explore=...)"
+            raise InvalidInputError(told)
         with refusing(path):
             if set(saved.options) != set(_OPTIONS):
                 raise InvalidInputError(f"its options are {list(saved.options)}")
-        search = cls(
-            env, explore=explore, features=features, pair_features=pair_features, **saved.options
-        )
-        if search._improver.encoding.space != saved.space:
-            raise InvalidInputError(
-                f"the search in {path} is one of observations of {saved.space}; the environment "
-                f"has {search._improver.encoding.space}"
-            )
+        given: Any = {"explore": explore, "features": features, "pair_features": pair_features}
+        search = cls(env, **saved.options, **given)
+        space = search._improver.encoding.space
+        if space != saved.space:
+            told = f"the search in {path} is one of observations of {saved.space}; the environment "
+            told += f"has {space}"
+            raise InvalidInputError(told)
         search.entropy, search.iterations = saved.entropy, list(saved.iterations)
-        search.converged = saved.converged
-        search._begins_with_policy, search._tried = saved.begins_with_policy, list(saved.tried)
+        search.converged, search._tried = saved.converged, list(saved.tried)
+        search._begins_with_policy = saved.begins_with_policy
         with refusing(path):
             search._improver.restore(saved.samples, saved.tried)
         return search
 
 
 def _constant(observations: Any) -> FloatArray:
-    """Return one constant feature: counted states need none."""
     return np.ones((len(observations), 1))

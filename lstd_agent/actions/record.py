@@ -1,4 +1,4 @@
-"""The record of policy iteration: rewards of trials, results of iterations."""
+"""What policy iteration tells: rewards of trials, results of iterations, undecided actions."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from lstd_agent.trials.kept import NO_TIME, KeptTrials
 
 def means_of(trials: KeptTrials) -> FloatArray:
     """Return mean rewards and durations over the second half of timesteps, and over all, (4, n)."""
-    paid, spent = trials.rewards, trials.part("durations")
-    half = paid.shape[1] // 2
-    return np.stack([each.mean(axis=1) for each in (paid[:, half:], spent[:, half:], paid, spent)])
+    both = trials.rewards, trials.part("durations")
+    half = trials.rewards.shape[1] // 2
+    return np.stack([part[:, start:].mean(axis=1) for start in (half, 0) for part in both])
 
 
 def earned(means: Sequence[FloatArray]) -> dict[str, float]:
@@ -32,10 +32,43 @@ def earned(means: Sequence[FloatArray]) -> dict[str, float]:
         if mean == 0.0:
             raise InvalidInputError(NO_TIME)
         each = (paid - paid.mean() / mean * (spent - mean)) / mean
-        error = float(each.std(ddof=1) / np.sqrt(len(each)))
         figures[f"{name}reward"] = float(each.mean())
-        figures[f"{name or 'reward_'}error"] = error
+        figures[f"{name or 'reward_'}error"] = float(each.std(ddof=1) / np.sqrt(len(each)))
     return figures
+
+
+@dataclass(frozen=True)
+class Undecided:
+    """An action that samples neither prefer to the policy's nor reject.
+
+    Attributes
+    ----------
+    observation : observation
+    action, instead_of : int
+        The task's numbers of the action, and of the policy's.
+    difference : float
+        Action value minus the action value of the policy's action; NaN if not determined.
+    standard_error : float
+        Of the difference; infinite if not determined.
+
+    Examples
+    --------
+    >>> from lstd_agent import Undecided
+    >>> print(Undecided(3, action=1, instead_of=0, difference=-0.2, standard_error=0.1))
+    3: action 1 instead of 0, -0.2 ± 0.1
+    """
+
+    observation: Any
+    action: int
+    instead_of: int
+    difference: float
+    standard_error: float
+
+    def __str__(self) -> str:
+        worth = f"{self.difference:.3g} ± {self.standard_error:.2g}"
+        if np.isnan(self.difference):
+            worth = "not tried enough"
+        return f"{self.observation}: action {self.action} instead of {self.instead_of}, {worth}"
 
 
 @dataclass(frozen=True)
@@ -57,7 +90,7 @@ class Iteration:
         Mean reward of the second half of this iteration's trials, which are the policy's own, and
         its standard error.
     reward, reward_error : float
-        Mean reward over all timesteps of this iteration's trials, exploratory actions included.
+        The same over all timesteps, exploratory actions included.
     n_changes : int
         Number of states in which another action is better; with vectors, of 1000 observations.
 

@@ -11,7 +11,6 @@ limits.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
@@ -21,7 +20,7 @@ import gymnasium as gym
 import numpy as np
 
 from lstd_agent import SeminormLSTDAgent
-from lstd_agent.commands import outputs, running, trial_inputs
+from lstd_agent.commands import running, trial_inputs
 from lstd_agent.environments import available_memory, find_id, with_unit
 from lstd_agent.errors import NotFittedError
 from lstd_agent.features.rows import dense
@@ -29,7 +28,6 @@ from lstd_agent.features.tables import feature_table
 from lstd_agent.figure_style import COLORS
 from lstd_agent.problems import PiecewiseValues, StepwiseErrors
 from lstd_agent.results import provenance
-from lstd_agent.summary import aligned
 from unichain_gym import MarkovChain
 from unichain_gym.errors import UnichainError
 
@@ -43,17 +41,11 @@ _EXAMPLES = """examples:
   unichain evaluate my_package:MyEnv-v0 --t-max 300 --policy policy.npy --json"""
 
 
-def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
-    """Parse the command line, evaluate, and show the result; return the exit status."""
-    args = running.read_arguments(command_line(prog), argv, prog or "evaluate_policy.py")
-    return running.run(lambda: evaluate(args))
-
-
 def evaluate(args: argparse.Namespace) -> int:
     """Run the trials, fit the agent, and put the result where the arguments ask for it."""
-    outputs.check_destinations(args.plot, args.save)
+    running.check_destinations(args.plot, args.save)
     samples = args.save.with_suffix(".samples.npz") if args.save else None
-    outputs.check_destinations(None, samples)
+    running.check_destinations(None, samples)
     args.registered_id = find_id(args.env_id)
     with gym.make(args.registered_id) as env:
         mdp = trial_inputs.model_or_hint(env, args.restart)
@@ -65,13 +57,9 @@ def evaluate(args: argparse.Namespace) -> int:
         chain = mdp.induce(policy - first_action if policy.ndim == 1 else policy)
     t_max = args.t_max if args.t_max is not None else trial_inputs.default_t_max(chain)
     envs = trial_inputs.make_copies(args, t_max, mdp if first_state == first_action == 0 else None)
-    agent = SeminormLSTDAgent(
-        trial_inputs.read_features(args.features, args.seed),
-        n_anchors=args.n_anchors,
-        reference=args.reference,
-        calibration=args.calibration,
-    )
-    status = 0
+    features, status = trial_inputs.read_features(args.features, args.seed), 0
+    options = {name: getattr(args, name) for name in ("n_anchors", "reference", "calibration")}
+    agent = SeminormLSTDAgent(features, **options)
     try:
         with trial_inputs.hinting_at_restart():
             trial_inputs.check_cost(args, envs, policy, t_max)
@@ -82,21 +70,17 @@ def evaluate(args: argparse.Namespace) -> int:
         running.say(f"interrupted: {told} finished")
     finally:
         envs.close()
-        if samples and agent.n_trials and not outputs.saved(agent.save, samples, "the samples are"):
+        if samples and agent.n_trials and not running.saved(agent.save, samples, "the samples are"):
             status = 1
     if agent.n_trials == 0:
         return status
     try:
         agent.fit()
-        facts = {"env_id": args.env_id, "n_trials": agent.n_trials, "t_max": t_max}
-        report = {
-            **facts,
-            "seed": args.seed,
-            **results(agent, None if args.no_exact else chain, first_state),
-            "provenance": provenance(args.argv, seed=args.seed),
-        }
+        report = {"env_id": args.env_id, "n_trials": agent.n_trials, "t_max": t_max}
+        found = results(agent, None if args.no_exact else chain, first_state)
+        report |= {"seed": args.seed, **found, "provenance": provenance(args.argv, seed=args.seed)}
         files = {args.save: as_arrays(report, agent, policy)} if args.save else {}
-        outputs.put_report(args, report, as_text(report), lambda: draw_report(report, agent), files)
+        running.put_report(args, report, as_text(report), lambda: draw_report(report, agent), files)
     except (KeyboardInterrupt, MemoryError, OSError):
         if samples and samples.exists():
             running.say(f"the samples of {agent.n_trials} trials are in {samples}")
@@ -122,20 +106,15 @@ def results(
     with suppress(NotFittedError):  # a single round of trials has none
         errors = agent.standard_errors(observation)
         states["standard_error"] = np.where(visits > 0, errors, np.nan)
-    fields = {"anchor": "anchor", "stop": "stop", "samples": "n_samples", "rank": "rank"}
     neighborhoods = {
-        name: np.array([getattr(k, field) for k in agent.neighborhoods_])
-        for name, field in fields.items()
+        field.removeprefix("n_"): np.array([getattr(k, field) for k in agent.neighborhoods_])
+        for field in ("anchor", "stop", "n_samples", "rank")
     }
     references = np.array([k.reference for k in agent.neighborhoods_])
     if (references >= 0).all():  # in a linked system only the last neighborhood has one
         neighborhoods["reference"] = references + first_state
-    report: dict[str, Any] = {
-        "gain": gain,
-        "main_reference": agent.main_reference_,
-        "neighborhoods": neighborhoods,
-        "states": states,
-    }
+    report: dict[str, Any] = {"gain": gain, "main_reference": agent.main_reference_}
+    report |= {"neighborhoods": neighborhoods, "states": states}
     if chain is not None:
         gain["exact"] = chain.gain
         recurrent = np.isin(np.arange(chain.n_states), chain.recurrent_states)
@@ -164,61 +143,37 @@ def total_errors(agent: SeminormLSTDAgent, chain: MarkovChain, first_state: int)
 
 def as_text(report: dict[str, Any]) -> str:
     """Return the report as text for people."""
-    names = {name: name for name in ("state", "class", "visits", "estimated")}
-    names |= {"standard_error": "±", "exact": "exact", "error": "error"}
+    names = "state", "class", "visits", "estimated", "standard_error", "exact", "error"
+    heads = {name: "±" if name == "standard_error" else name for name in names}
     states = report["states"]
-    lines = [
+    parts = [
         f"{report['env_id']}: {report['n_trials']} trials of timesteps 0 to {report['t_max']}",
-        "",
         "gain " + ", ".join(f"{name} {value:.6f}" for name, value in report["gain"].items()),
-        "",
-        "timestep neighborhoods",
-        table(report["neighborhoods"]),
-        "",
-        f"relative value of each state to state {report['main_reference']}",
-        table({head: states[name] for name, head in names.items() if name in states}),
+        f"timestep neighborhoods\n{running.table(report['neighborhoods'])}",
+        f"relative value of each state to state {report['main_reference']}\n"
+        + running.table({head: states[name] for name, head in heads.items() if name in states}),
     ]
     if "total_rems" in report:
         rems, repb = report["total_rems"], report["total_repb"]
-        lines += ["", f"total rems {rems:.4g}, total repb {repb:.4g}"]
+        parts.append(f"total rems {rems:.4g}, total repb {repb:.4g}")
     if "totals_left_out" in report:
-        lines += ["", f"total rems and repb left out: {report['totals_left_out']}"]
-    return "\n".join(lines)
-
-
-def table(columns: dict[str, np.ndarray[Any, Any]]) -> str:
-    """Return columns as right-aligned text under their names; NaN, which is unknown, as a dash."""
-    cells = (map(_cell, column.tolist()) for column in columns.values())
-    return aligned([[*columns], *zip(*cells, strict=True)])
-
-
-def _cell(value: Any) -> str:
-    if not isinstance(value, float):
-        return str(value)
-    text = "-" if np.isnan(value) else f"{value:.4f}"
-    return text[1:] if text == "-0.0000" else text
+        parts.append(f"total rems and repb left out: {report['totals_left_out']}")
+    return "\n\n".join(parts)
 
 
 def as_arrays(
     report: dict[str, Any], agent: SeminormLSTDAgent, policy: np.ndarray[Any, Any]
 ) -> bytes:
     """Return report, policy, features and weights as a .npz file of plain arrays (no pickle)."""
-    arrays: dict[str, Any] = {}
+    arrays: dict[str, Any] = {"policy": policy, "features": table_of(agent)}
     for name, value in report.items():
-        if isinstance(value, dict):
-            arrays |= {f"{name}_{part}": array for part, array in value.items()}
-        else:
-            arrays[name] = value
+        parts = value if isinstance(value, dict) else None
+        arrays |= {name: value} if parts is None else {f"{name}_{k}": parts[k] for k in parts}
+    arrays["weights"] = np.stack([each.weights for each in agent.neighborhoods_])
+    arrays["offsets"] = np.array([each.offset for each in agent.neighborhoods_])
+    arrays["occupancy"] = agent._last_fit.source.visits.toarray() / agent.n_trials
     content = BytesIO()
-    np.savez(
-        content,
-        **arrays,
-        policy=policy,
-        features=table_of(agent),
-        weights=np.stack([each.weights for each in agent.neighborhoods_]),
-        offsets=np.array([each.offset for each in agent.neighborhoods_]),
-        occupancy=agent._last_fit.source.visits.toarray() / agent.n_trials,
-    )
+    np.savez(content, **arrays)
     return content.getvalue()
 
 
@@ -236,37 +191,32 @@ def draw_report(report: dict[str, Any], agent: SeminormLSTDAgent) -> Figure:
     return figure
 
 
-def command_line(prog: str | None = None) -> argparse.ArgumentParser:
-    """Return the parser of the command line."""
-    parser = running.new_parser(prog, __doc__, _EXAMPLES)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command line."""
     running.add_arguments(parser, "env_id")
-    add = parser.add_argument
+    add, at_least = parser.add_argument, running.at_least
     told = "all actions alike (default); a random deterministic policy; a bias-optimal policy of "
     told += "the exact model; or a .npy or .json file of an action for each state, or of action "
     told += "probabilities, a row for each state"
     add("--policy", default="uniform", metavar="uniform|random:SEED|optimal|FILE", help=told)
-    add("--trials", type=running.at_least(1), default=10_000, metavar="N", help="default: 10000")
+    add("--trials", type=at_least(1), default=10_000, metavar="N", help="default: 10000")
     told = "last timestep of a trial (default: ten times the exact mixing time)"
-    add("--t-max", type=running.at_least(0), metavar="T", help=told)
+    add("--t-max", type=at_least(0), metavar="T", help=told)
     told = "one for each state (default); D random ones, N(index of the state, 1); or a .npy "
     told += "or .json file with a row for each state"
     add("--features", default="one-hot", metavar="one-hot|gaussian:D|FILE", help=told)
     told = "wanted number of neighborhoods, at most (default: 2); as many as predict held-out "
     told += "trials best; or one for each timestep"
-    shown = "N|auto|stepwise"
-    add("--n-anchors", type=anchor_number, default=2, metavar=shown, help=told)
-    rules = ["occupancy", "most_common"]
+    add("--n-anchors", type=anchor_number, default=2, metavar="N|auto|stepwise", help=told)
     told = "rule for reference states (default: occupancy; the paper's is most_common)"
-    add("--reference", choices=rules, default="occupancy", help=told)
-    ways = ["linked", "references"]
+    add("--reference", choices=["occupancy", "most_common"], default="occupancy", help=told)
     told = "solve the system backwards in time (default), or link it by reference states"
-    add("--calibration", choices=ways, default="linked", help=told)
+    add("--calibration", choices=["linked", "references"], default="linked", help=told)
     running.add_arguments(parser, *running.TRIALS)
     told = "write results, policy and weights; FILE.samples.npz, written before the fit, is the "
     told += "agent with its samples (SeminormLSTDAgent.load)"
     add("--save", type=Path, metavar="FILE.npz", help=told)
     running.add_arguments(parser, *running.SHOWN)
-    return parser
 
 
 def anchor_number(text: str) -> int | Literal["auto"] | None:
@@ -274,3 +224,6 @@ def anchor_number(text: str) -> int | Literal["auto"] | None:
     if text == "auto":
         return "auto"
     return None if text == "stepwise" else running.at_least(1)(text)
+
+
+main = running.command(evaluate, __doc__, _EXAMPLES, add_arguments, "evaluate_policy.py")

@@ -11,24 +11,17 @@ FrozenLake and its like, on which trials are run, too) also gets exact figures a
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
-from lstd_agent import (
-    Iteration,
-    PolicyIteration,
-    Polynomial,
-    RadialBasis,
-    RandomFourier,
-    Standardized,
-)
-from lstd_agent.commands import outputs, running, trial_inputs
+from lstd_agent import PolicyIteration, Polynomial, RadialBasis, RandomFourier, Standardized
+from lstd_agent.commands import running, trial_inputs
 from lstd_agent.environments import find_id
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.results import provenance
@@ -43,35 +36,35 @@ _EXAMPLES = """examples:
   unichain improve my_package:MyEnv-v0 --t-max 300 --features grid:8 --json"""
 
 _HEADER = "iteration    timesteps         gain   start value  changes"
-
-
-def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
-    """Parse the command line, search, and show the result; return the exit status."""
-    args = running.read_arguments(command_line(prog), argv, prog or "improve_policy.py")
-    return running.run(lambda: improve(args))
+_LINE = "{number:9d} {n_steps:12,d} {gain:12.6g} {start_value:13.6g} {n_changes:8d}"
 
 
 def improve(args: argparse.Namespace) -> int:
     """Search, and put the result where the arguments ask for it."""
     if args.resume and (args.save is None or not args.save.is_file()):
         raise InvalidInputError("--resume needs the file of a search: name it with --save")
-    outputs.check_destinations(args.plot, args.save)
+    running.check_destinations(args.plot, args.save)
     args.registered_id = find_id(args.env_id)
     with closing(gym.make(args.registered_id)) as env:
         mdp = trial_inputs.model_or_hint(env, args.restart)
-        space = env.observation_space
+        space: Any = env.observation_space
         features = None if args.features is None else read_features(args, space)
-    t_max = args.t_max if args.t_max is not None else _t_max_of(mdp)
+    t_max = args.t_max
+    if t_max is None:
+        chain = None
+        if mdp is not None:  # of the policy that takes all actions alike
+            allowed = mdp.allowed_actions.astype(np.float64)
+            chain = mdp.induce(allowed / allowed.sum(axis=1, keepdims=True))
+        t_max = trial_inputs.default_t_max(chain)
     best = None if mdp is None or args.no_exact else trial_inputs.best_policy(mdp)
     status = 0
     with closing(trial_inputs.make_copies(args, t_max, mdp, n_rounds=1)) as envs:
         search = make_search(args, envs, t_max, features)
-        actions = envs.single_action_space
-        if isinstance(space, gym.spaces.Discrete) and isinstance(actions, gym.spaces.Discrete):
-            first = np.zeros((int(space.n), int(actions.n)))
-            first[:, 0] = 1.0  # always the first action
-            if mdp is None or bool(mdp.allowed_actions[:, 0].all()):
-                trial_inputs.check_cost(args, envs, first, t_max)
+        actions: Any = envs.single_action_space
+        are_discrete = all(isinstance(each, gym.spaces.Discrete) for each in (space, actions))
+        if are_discrete and (mdp is None or bool(mdp.allowed_actions[:, 0].all())):
+            first = np.eye(int(actions.n))[np.zeros(int(space.n), np.int64)]
+            trial_inputs.check_cost(args, envs, first, t_max)
         try:
             with trial_inputs.hinting_at_restart():
                 status = iterate(args, search)
@@ -82,24 +75,18 @@ def improve(args: argparse.Namespace) -> int:
                 return status
             running.say(f"interrupted: {len(search.iterations)} iterations finished")
     policy: Any = search.policy_
-    is_table = not callable(policy)
-    exact = None
-    if mdp is not None and best is not None and is_table:
-        exact = exact_figures(mdp, best, policy - int(search.env.single_action_space.start))  # type: ignore[union-attr]
-    report = {
-        "env_id": args.env_id,
-        "t_max": t_max,
-        "n_trials": args.trials,
-        "seed": args.seed,
-        "converged": search.converged,
-        "account": search.summary().splitlines(),
-        "iterations": [asdict(each) for each in search.iterations],
-        "policy": policy.tolist() if is_table else None,
-        "exact": exact,
-        "provenance": provenance(args.argv, seed=args.seed),
-    }
-    optimum = None if mdp is None or best is None else optimum_of(mdp, best)
-    outputs.put_report(args, report, as_text(report), lambda: search.plot(optimum))
+    exact, optimum, table = None, None, None if callable(policy) else policy.tolist()
+    if mdp is not None and best is not None:
+        start = mdp.initial_distribution  # the start's gain and bias with an optimal policy
+        optimum = float(start @ best.gain), float(start @ best.bias)
+        if table is not None:
+            exact = exact_figures(mdp, best, policy - int(actions.start))
+            exact |= {"optimal_gain": optimum[0], "optimal_start_value": optimum[1]}
+    report = {"env_id": args.env_id, "t_max": t_max, "n_trials": args.trials, "seed": args.seed}
+    report |= {"converged": search.converged, "account": search.summary().splitlines()}
+    report |= {"iterations": [asdict(each) for each in search.iterations], "policy": table}
+    report |= {"exact": exact, "provenance": provenance(args.argv, seed=args.seed)}
+    running.put_report(args, report, as_text(report), lambda: search.plot(optimum))
     return status
 
 
@@ -110,53 +97,36 @@ def make_search(args: argparse.Namespace, envs: Any, t_max: int, features: Any) 
         return PolicyIteration(envs, t_max, args.trials, features=features, **numbers)
     search = PolicyIteration.load(args.save, envs, features=features)
     if (search.t_max, search.n_trials) != (t_max, args.trials):
-        raise InvalidInputError(
-            f"the search in {args.save} has --t-max {search.t_max} --trials "
-            f"{search.n_trials}: go on with these"
-        )
+        told = f"the search in {args.save} has --t-max {search.t_max} --trials "
+        told += f"{search.n_trials}: go on with these"
+        raise InvalidInputError(told)
     return search
 
 
 def iterate(args: argparse.Namespace, search: PolicyIteration) -> int:
     """Run iterations, and save and show each; return the exit status."""
-    shows, status = not args.json, 0
-    if shows:
-        print(_HEADER)
-        for each in search.iterations:
-            print(_line(each), flush=True)
+    status = 0
+    show: Any = (lambda line: None) if args.json else partial(print, flush=True)
+    show(_HEADER)
+    for each in search.iterations:
+        show(_LINE.format(**asdict(each)))
     while not search.converged and len(search.iterations) < args.iterations:
         done = search.iterate(progress=False if args.quiet else None)
         if args.save:
-            status = 0 if outputs.saved(search.save, args.save, "the search is") else 1
-        if shows:
-            print(_line(done), flush=True)
+            status = 0 if running.saved(search.save, args.save, "the search is") else 1
+        show(_LINE.format(**asdict(done)))
     return status
-
-
-def _line(each: Iteration) -> str:
-    return (
-        f"{each.number:9d} {each.n_steps:12,d} {each.gain:12.6g} {each.start_value:13.6g} "
-        f"{each.n_changes:8d}"
-    )
-
-
-def optimum_of(mdp: TabularMDP, best: OptimalPolicy) -> tuple[float, float]:
-    """Return the start's gain and bias with an optimal policy."""
-    start = mdp.initial_distribution
-    return float(start @ best.gain), float(start @ best.bias)
 
 
 def exact_figures(mdp: TabularMDP, best: OptimalPolicy, policy: Any) -> dict[str, Any]:
     """Return exact figures of a policy, given by the action (from 0) of each state."""
-    states = np.arange(mdp.n_states)
-    allowed = mdp.allowed_actions
+    states, allowed = np.arange(mdp.n_states), mdp.allowed_actions
     actions = np.where(allowed[states, policy], policy, np.argmax(allowed, axis=1))
-    gain = start = None
+    found: dict[str, Any] = {"exact_gain": None, "exact_start_value": None}
     with suppress(UnichainError):  # a policy of several recurrent classes has no one gain
         chain = mdp.induce(actions)
-        gain, start = chain.gain, float(mdp.initial_distribution @ chain.bias)
-    found = {"exact_gain": gain, "exact_start_value": start}
-    found |= dict(zip(("optimal_gain", "optimal_start_value"), optimum_of(mdp, best), strict=True))
+        start = float(mdp.initial_distribution @ chain.bias)
+        found = {"exact_gain": chain.gain, "exact_start_value": start}
     return {**found, "n_optimal_actions": int(best.optimal_actions[states, actions].sum())}
 
 
@@ -168,10 +138,9 @@ def as_text(report: dict[str, Any]) -> str:
     if exact is not None:
         found = "the policy has several recurrent classes, and no one gain"
         if exact["exact_gain"] is not None:
-            found = (
-                "the policy: gain {exact_gain:.8g} of {optimal_gain:.8g}, start value "
-                "{exact_start_value:.6g} of {optimal_start_value:.6g} (exact)"
-            ).format(**exact)
+            found = "the policy: gain {exact_gain:.8g} of {optimal_gain:.8g}, start value "
+            found += "{exact_start_value:.6g} of {optimal_start_value:.6g} (exact)"
+            found = found.format(**exact)
         right = f"bias-optimal actions in {exact['n_optimal_actions']} of {len(policy)} states"
         lines += [found, right]
     lines += report["account"][2:]
@@ -180,64 +149,47 @@ def as_text(report: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _t_max_of(mdp: TabularMDP | None) -> int:
-    """Return ten times the mixing time of the policy that takes all actions alike."""
-    if mdp is None:
-        return trial_inputs.default_t_max(None)
-    allowed = mdp.allowed_actions.astype(np.float64)
-    return trial_inputs.default_t_max(mdp.induce(allowed / allowed.sum(axis=1, keepdims=True)))
-
-
 def read_features(args: argparse.Namespace, space: gym.Space[Any]) -> Any:
     """Return the features that ``--features`` names, for vectors of a space."""
-    n = trial_inputs.named_number(
-        "--features NAME:N", args.features, running.at_least(1, running.MOST_FEATURES)
-    )
+    number = running.at_least(1, running.MOST_FEATURES)
+    n = trial_inputs.named_number("--features NAME:N", args.features, number)
     name = args.features.partition(":")[0]
-    if name in ("fourier", "polynomial"):
-        return Standardized(
-            RandomFourier(n, seed=args.seed) if name == "fourier" else Polynomial(n)
-        )
+    if name == "polynomial":
+        return Standardized(Polynomial(n))
+    if name == "fourier":
+        return Standardized(RandomFourier(n, seed=args.seed))
     if name != "grid":
         told = f"--features is grid:N, fourier:N or polynomial:N; got {args.features!r}"
         raise InvalidInputError(told)
     if not isinstance(space, gym.spaces.Box) or not space.is_bounded():
-        raise InvalidInputError(
-            f"--features grid:N needs a bounded Box of observations; got {space}: take "
-            "fourier:N or polynomial:N"
-        )
+        told = f"--features grid:N needs a bounded Box of observations; got {space}: take "
+        told += "fourier:N or polynomial:N"
+        raise InvalidInputError(told)
     return RadialBasis.grid(space.low.ravel(), space.high.ravel(), n)
 
 
-def command_line(prog: str | None = None) -> argparse.ArgumentParser:
-    """Return the parser of the command line."""
-    parser = running.new_parser(prog, __doc__, _EXAMPLES)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command line."""
     running.add_arguments(parser, "env_id")
-    add = parser.add_argument
-    number, told = running.at_least(2), "an iteration; default: 2000"
-    add("--trials", type=number, default=2000, metavar="N", help=told)
+    add, at_least = parser.add_argument, running.at_least
+    add("--trials", type=at_least(2), default=2000, metavar="N", help="an iteration; default: 2000")
     told = "last timestep of a trial (default: ten times the exact mixing time of the policy "
     told += "that takes all actions alike)"
-    add("--t-max", type=running.at_least(1), metavar="T", help=told)
-    number, told = running.at_least(1), "at most; default: 20"
-    add("--iterations", type=number, default=20, metavar="N", help=told)
+    add("--t-max", type=at_least(1), metavar="T", help=told)
+    add("--iterations", type=at_least(1), default=20, metavar="N", help="at most; default: 20")
     told = "exploratory actions in the first half of a trial: so many (an integer, default: 1), "
     told += "or with this probability at each timestep (a number with a point)"
     add("--explore", type=exploration, default=1, metavar="K|P", help=told)
     told = "by how many standard errors an action must be better (default: 1)"
     add("--n-errors", type=float, default=1.0, metavar="Z", help=told)
-    add(
-        "--features",
-        metavar="grid:N|fourier:N|polynomial:N",
-        help="of observations that cannot be counted: N bumps a dimension of a bounded box, N "
-        "random cosines, or monomials up to degree N of standardized components",
-    )
+    told = "of observations that cannot be counted: N bumps a dimension of a bounded box, N "
+    told += "random cosines, or monomials up to degree N of standardized components"
+    add("--features", metavar="grid:N|fourier:N|polynomial:N", help=told)
     running.add_arguments(parser, *running.TRIALS)
     told = "write the search, after each iteration (PolicyIteration.load)"
     add("--save", type=Path, metavar="FILE.npz", help=told)
     add("--resume", action="store_true", help="go on with the search in the file of --save")
     running.add_arguments(parser, *running.SHOWN)
-    return parser
 
 
 def exploration(text: str) -> int | float:
@@ -246,3 +198,6 @@ def exploration(text: str) -> int | float:
         return int(text) if text.lstrip("+-").isdigit() else float(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"needs a number; got {text!r}") from None
+
+
+main = running.command(improve, __doc__, _EXAMPLES, add_arguments, "improve_policy.py")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import json
-from collections.abc import Sequence
 
-from lstd_agent.commands.running import add_arguments, new_parser, run
+from lstd_agent.commands import running
 from unichain_gym import make_mdp
 from unichain_gym.suite import MNEMONICS
 
@@ -17,27 +17,18 @@ of streams of transient states (none: one, b: two, c: three), such as Unichain-r
 Commands take the mnemonic alone, too: r20b."""
 
 
-def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
-    """Print a line for each environment; return the exit status."""
-    parser = new_parser(prog, __doc__, _EPILOG)
-    add_arguments(parser, "--json")
-    args = parser.parse_args(argv)
-    return run(lambda: show(args.json))
-
-
-def show(as_json: bool) -> int:
+def show(args: argparse.Namespace) -> int:
     """Print id and sizes of each environment that has an id from the start."""
     found = []
     for mnemonic in MNEMONICS:
         mdp = make_mdp(mnemonic)
-        every_action = mdp.random_policy(0, deterministic=False)
-        transient = int(mdp.induce(every_action).transient_states.size)
+        transient = int(mdp.induce(mdp.random_policy(0, deterministic=False)).transient_states.size)
         sizes = {"states": mdp.n_states, "transient": transient, "actions": mdp.n_actions}
         found.append({"id": f"Unichain-{mnemonic}-v0", **sizes})
-    if as_json:
-        print(json.dumps(found))
-        return 0
-    print(f"{'id':20} {'states':>7} {'transient':>9} {'actions':>7}")
-    for e in found:
-        print(f"{e['id']:20} {e['states']:7} {e['transient']:9} {e['actions']:7}")
+    columns = {name: [each[name] for each in found] for name in found[0]}
+    columns["id"] = [f"{name:18}" for name in columns["id"]]
+    print(json.dumps(found) if args.json else running.table(columns))
     return 0
+
+
+main = running.command(show, __doc__, _EPILOG, lambda p: running.add_arguments(p, "--json"), "list")

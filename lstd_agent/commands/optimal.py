@@ -8,13 +8,12 @@ task a continuing one.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, get_args
 
 import gymnasium as gym
 import numpy as np
 
-from lstd_agent.commands import outputs, running
+from lstd_agent.commands import running
 from lstd_agent.environments import exact_model, find_id
 from lstd_agent.figure_style import COLORS, WIDTH, new_figure, styled
 from lstd_agent.results import provenance
@@ -31,48 +30,24 @@ _EXAMPLES = """examples:
   unichain optimal my_package:MyEnv-v0 --worst --plot worst.png"""
 
 
-def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
-    """Parse the command line, solve, and show the result; return the exit status."""
-    purpose = "Find an optimal policy of an environment with an exact model."
-    parser = running.new_parser(prog, purpose, _EXAMPLES)
-    running.add_arguments(parser, "env_id")
-    add = parser.add_argument
-    add("--criterion", choices=get_args(Criterion), default="gain", help="default: gain")
-    add("--discount", type=float, metavar="GAMMA", help="for --criterion discounted, below 1")
-    add("--worst", action="store_true", help="the worst policy instead")
-    running.add_arguments(parser, "--restart", "--plot", "--json")
-    args = running.read_arguments(parser, argv, prog or "optimal_policy.py")
-    return running.run(lambda: optimal(args))
-
-
 def optimal(args: argparse.Namespace) -> int:
     """Solve, and put the result where the arguments ask for it."""
-    outputs.check_destinations(args.plot)
-    env = gym.make(find_id(args.env_id), disable_env_checker=True)
-    mdp = exact_model(env, "restart" if args.restart else "absorb")
-    env.close()
+    running.check_destinations(args.plot)
+    with gym.make(find_id(args.env_id), disable_env_checker=True) as env:
+        mdp = exact_model(env, "restart" if args.restart else "absorb")
     if mdp is None:
-        raise InvalidModelError(
-            f"{env.spec.id if env.spec else env} has no exact model (no TabularMDP as "
-            "env.unwrapped.mdp, no table env.unwrapped.P); improve a policy from samples instead"
-        )
+        told = f"{env.spec.id if env.spec else env} has no exact model (no TabularMDP as env."
+        told += "unwrapped.mdp, no table env.unwrapped.P); improve a policy from samples instead"
+        raise InvalidModelError(told)
     find = mdp.worst_policy if args.worst else mdp.optimal_policy
     found = find(args.criterion, args.discount)
-    report: dict[str, Any] = {
-        "env_id": args.env_id,
-        "criterion": found.criterion,
-        "discount": found.discount,
-        "n_iterations": found.n_iterations,
-        "precision": found.precision,
-        "undecided": [pair._asdict() for pair in found.undecided],
-        "policy": found.policy,
-        "optimal_actions": [np.flatnonzero(row) for row in found.optimal_actions],
-        "gain": found.gain,
-        "bias": found.bias,
-        "value": found.value,
-        "provenance": provenance(args.argv),
-    }
-    outputs.put_report(args, report, f"{args.env_id}: {found}", lambda: draw(args.env_id, found))
+    names = "criterion", "discount", "n_iterations", "precision", "policy", "gain", "bias", "value"
+    report: dict[str, Any] = {"env_id": args.env_id}
+    report |= {name: getattr(found, name) for name in names}
+    report["undecided"] = [pair._asdict() for pair in found.undecided]
+    report["optimal_actions"] = [np.flatnonzero(row) for row in found.optimal_actions]
+    report["provenance"] = provenance(args.argv)
+    running.put_report(args, report, f"{args.env_id}: {found}", lambda: draw(args.env_id, found))
     return 0
 
 
@@ -93,3 +68,17 @@ def draw(env_id: str, found: OptimalPolicy) -> Figure:
     values.set(xlabel="state", ylabel="value (in units of reward)")
     values.legend()
     return figure
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command line."""
+    running.add_arguments(parser, "env_id")
+    add = parser.add_argument
+    add("--criterion", choices=get_args(Criterion), default="gain", help="default: gain")
+    add("--discount", type=float, metavar="GAMMA", help="for --criterion discounted, below 1")
+    add("--worst", action="store_true", help="the worst policy instead")
+    running.add_arguments(parser, "--restart", "--plot", "--json")
+
+
+_PURPOSE = "Find an optimal policy of an environment with an exact model."
+main = running.command(optimal, _PURPOSE, _EXAMPLES, add_arguments, "optimal_policy.py")

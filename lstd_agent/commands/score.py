@@ -13,12 +13,12 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from lstd_agent.commands import outputs, running
+from lstd_agent.commands import running
 from lstd_agent.environments import import_here
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.problems import ENVIRONMENTS, RHOS
@@ -30,50 +30,15 @@ _EXAMPLE = """examples:
   unichain score my_package:my_method --envs r20b FrozenLake-v1 my_package:MyEnv-v0 --json"""
 
 
-def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
-    """Score the methods that the arguments name; return the exit status."""
-    parser = running.new_parser(prog, __doc__, _EXAMPLE)
-    add = parser.add_argument
-    add("methods", nargs="*", metavar="MODULE:FUNCTION", help="none: ours only")
-    add(
-        "--envs", nargs="+", default=list(ENVIRONMENTS), metavar="ENV",
-        help="mnemonics, or ids of environments with an exact model; episodes of FrozenLake and "
-        "its like start again (the paper's ten)",
-    )  # fmt: skip
-    add(
-        "--rhos", nargs="+", type=float, choices=RHOS, default=[0.19], metavar="RHO",
-        help=f"features per state, among {', '.join(map(str, RHOS))} (0.19)",
-    )  # fmt: skip
-    add(
-        "--trials", type=running.at_least(1, running.MOST_TRIALS), default=10_000,
-        help="budget of each problem (10,000)",
-    )  # fmt: skip
-    add(
-        "--against", nargs="*", choices=BUILT_IN, default=list(BUILT_IN), metavar="NAME",
-        help=f"score these of ours as well, among {', '.join(BUILT_IN)} (all)",
-    )  # fmt: skip
-    running.add_arguments(parser, "--json", *running.RUN, out=Path("results/score"), seeds=5)
-    args = running.read_arguments(parser, argv, prog or "score")
-    return running.run(lambda: conduct(args))
-
-
 def conduct(args: argparse.Namespace) -> int:
     """Score, write tables and rows, and print the tables."""
     methods = dict(map(_named, args.methods))
-    with outputs.rows_kept(args.out / "score_rows.jsonl"), open_executor(args.dask) as executor:
+    with running.rows_kept(args.out / "score_rows.jsonl"), open_executor(args.dask) as executor:
         try:
-            scores = score(
-                methods,
-                environments=args.envs,
-                rhos=args.rhos,
-                seeds=args.seeds,
-                n_trials=args.trials,
-                against=args.against,
-                out=args.out,
-                workers=args.workers,
-                executor=executor,
-                progress=not args.quiet,
-            )
+            names = "rhos", "seeds", "against", "out", "workers"
+            how: dict[str, Any] = {name: getattr(args, name) for name in names}
+            how |= {"environments": args.envs, "n_trials": args.trials, "executor": executor}
+            scores = score(methods, progress=not args.quiet, **how)
         except ScoringError as error:
             if error.traceback and sys.stderr is not None:
                 print(error.traceback, file=sys.stderr)
@@ -84,8 +49,8 @@ def conduct(args: argparse.Namespace) -> int:
         }
         facts = provenance(args.argv, seeds=f"0 to {args.seeds - 1}")
         document = {"medians": medians, "rows": list(scores.rows), "provenance": facts}
-        shown = outputs.as_json(document) if args.json else str(scores)
-        outputs.put_results(args, {"scores.md": str(scores)}, shown, "score_rows", scores.rows)
+        shown = running.as_json(document) if args.json else str(scores)
+        running.put_results(args, {"scores.md": str(scores)}, shown, "score_rows", scores.rows)
     if not args.json:
         print(f"Tables and raw rows are in {args.out}{os.sep}")
     return 0
@@ -99,7 +64,25 @@ def _named(text: str) -> tuple[str, Method]:
     if name and not hasattr(imported, name):
         raise InvalidInputError(f"{text!r}: the module {imported.__name__} has no {name!r}")
     if not callable(method):
-        raise InvalidInputError(
-            f"{text!r} is no method: write module:function, such as my_package:my_method"
-        )
+        told = f"{text!r} is no method: write module:function, such as my_package:my_method"
+        raise InvalidInputError(told)
     return name, method
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command line."""
+    add = parser.add_argument
+    add("methods", nargs="*", metavar="MODULE:FUNCTION", help="none: ours only")
+    told = "mnemonics, or ids of environments with an exact model; episodes of FrozenLake and "
+    told += "its like start again (the paper's ten)"
+    add("--envs", nargs="+", default=list(ENVIRONMENTS), metavar="ENV", help=told)
+    told = f"features per state, among {', '.join(map(str, RHOS))} (0.19)"
+    add("--rhos", **running.subset("RHO", RHOS) | {"default": [0.19], "help": told})
+    number = running.at_least(1, running.MOST_TRIALS)
+    add("--trials", type=number, default=10_000, help="budget of each problem (10,000)")
+    ours = running.subset("NAME", list(BUILT_IN), "score these of ours as well, ")
+    add("--against", **ours | {"nargs": "*"})
+    running.add_arguments(parser, "--json", *running.RUN, out=Path("results/score"), seeds=5)
+
+
+main = running.command(conduct, __doc__, _EXAMPLE, add_arguments, "score")

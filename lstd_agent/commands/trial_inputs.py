@@ -14,6 +14,7 @@ import gymnasium as gym
 import numpy as np
 
 from lstd_agent import GaussianFeatures, OneHot, Restart, SeminormLSTDAgent
+from lstd_agent.arrays import FloatArray
 from lstd_agent.commands.running import MOST_FEATURES, at_least, say
 from lstd_agent.environments import exact_model, has_table
 from lstd_agent.errors import InvalidInputError, TerminationError
@@ -24,9 +25,7 @@ from unichain_gym.optimal import OptimalPolicy
 # How many copies step together. Many copies make NumPy's overhead small, but a copy that is an
 # object costs memory and a reset. Ctrl-C keeps the trials of finished rounds, so a round must be
 # short. Standard errors compare rounds: twenty are wanted.
-NATIVE_COPIES = 2000
-SINGLE_COPIES = 32
-N_ROUNDS = 20
+NATIVE_COPIES, SINGLE_COPIES, N_ROUNDS = 2000, 32, 20
 
 # The cost of fewer steps is not measured: they take less time than measuring.
 _CHEAP_STEPS = 300_000
@@ -37,10 +36,8 @@ def model_or_hint(env: gym.Env[Any, Any], restart: bool) -> TabularMDP | None:
     mdp = exact_model(env, "restart" if restart else None)
     if mdp is None and has_table(env):
         name = env.spec.id if env.spec else str(env)
-        raise InvalidInputError(
-            f"episodes of {name} end, and the evaluator is for continuing tasks. Here, --restart "
-            "has it start again"
-        )
+        told = f"episodes of {name} end, and the evaluator is for continuing tasks. "
+        raise InvalidInputError(f"{told}Here, --restart has it start again")
     return mdp
 
 
@@ -58,10 +55,9 @@ def read_policy(text: str, env: gym.Env[Any, Any], mdp: TabularMDP | None) -> np
     """Return actions (S,) or action probabilities (S, A) as ``--policy`` says."""
     spaces = observations, actions = env.observation_space, env.action_space
     if not all(isinstance(space, gym.spaces.Discrete) for space in spaces):
-        raise InvalidInputError(
-            f"observations and actions must be Discrete; got {observations} and {actions}. "
-            "Evaluate other spaces in Python, with lstd_agent.SeminormLSTDAgent"
-        )
+        told = f"observations and actions must be Discrete; got {observations} and {actions}. "
+        told += "Evaluate other spaces in Python, with lstd_agent.SeminormLSTDAgent"
+        raise InvalidInputError(told)
     S, A, first = int(observations.n), int(actions.n), int(actions.start)  # type: ignore[attr-defined]
     if text == "uniform":
         return np.full((S, A), 1.0 / A)
@@ -70,19 +66,16 @@ def read_policy(text: str, env: gym.Env[Any, Any], mdp: TabularMDP | None) -> np
         return np.random.default_rng(seed).integers(A, size=S) + first
     if text == "optimal":
         if mdp is None:
-            raise InvalidInputError(
-                "--policy optimal needs an exact model, and this environment has none: find a "
-                "policy with unichain improve"
-            )
+            told = "--policy optimal needs an exact model, and this environment has none: find a "
+            told += "policy with unichain improve"
+            raise InvalidInputError(told)
         return np.asarray(best_policy(mdp).policy) + first
     return _read_array("--policy", text)
 
 
 def best_policy(mdp: TabularMDP) -> OptimalPolicy:
-    """Return a bias-optimal policy; a gain-optimal one where steps take time.
-
-    With durations, bias-optimal policies depend on more than mean durations.
-    """
+    """Return a bias-optimal policy; a gain-optimal one where steps take time."""
+    # With durations, bias-optimal policies depend on more than mean durations.
     return mdp.optimal_policy("bias" if mdp.durations is None else "gain")
 
 
@@ -109,10 +102,9 @@ def _read_array(what: str, name: str) -> np.ndarray[Any, Any]:
     path = Path(name)
     if path.suffix not in (".npy", ".json"):
         raise InvalidInputError(f"{what} needs a keyword or a .npy or .json file; got {name!r}")
+    read: Any = np.load if path.suffix == ".npy" else lambda p: json.loads(p.read_text("utf-8"))
     try:
-        is_json = path.suffix == ".json"
-        found = json.loads(path.read_text(encoding="utf-8")) if is_json else np.load(path)
-        array = np.array(found)
+        array = np.array(read(path))
     except (OSError, ValueError, EOFError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InvalidInputError(f"{what} cannot read {name}: {reason}") from None
@@ -124,10 +116,9 @@ def _read_array(what: str, name: str) -> np.ndarray[Any, Any]:
 def default_t_max(chain: MarkovChain | None) -> int:
     """Return ten times the mixing time, as in the paper's experiments."""
     if chain is None:
-        raise InvalidInputError(
-            "this environment has no exact model for a mixing time: say with --t-max how "
-            "long a trial is, well beyond the time that the system takes to settle"
-        )
+        told = "this environment has no exact model for a mixing time: say with --t-max how "
+        told += "long a trial is, well beyond the time that the system takes to settle"
+        raise InvalidInputError(told)
     try:
         return max(1, 10 * chain.mixing_time())
     except (PeriodicChainError, ConvergenceError) as error:
@@ -143,25 +134,18 @@ def make_copies(
     of trials is the same, and they take seconds instead of minutes.
     """
     spec = gym.spec(args.registered_id)
-    native = min(NATIVE_COPIES, -(-args.trials // n_rounds))
+    n_copies = min(NATIVE_COPIES, -(-args.trials // n_rounds))
     if args.restart and mdp is not None:
-        return TabularVectorEnv(mdp, native)
-    single = args.restart or spec.vector_entry_point is None
-    options: dict[str, Any] = {}
+        return TabularVectorEnv(mdp, n_copies)
+    if args.restart or spec.vector_entry_point is None:
+        n_copies = min(SINGLE_COPIES, n_copies)
+    options: Any = {"vectorization_mode": "sync", "wrappers": [Restart]} if args.restart else {}
     if spec.max_episode_steps is not None:
         options["max_episode_steps"] = t_max + 1
-    if args.restart:
-        options |= {"vectorization_mode": "sync", "wrappers": [Restart]}
-    n_copies = min(SINGLE_COPIES, native) if single else native
     return gym.make_vec(args.registered_id, num_envs=n_copies, **options)
 
 
-def check_cost(
-    args: argparse.Namespace,
-    envs: gym.vector.VectorEnv[Any, Any, Any],
-    policy: np.ndarray[Any, Any],
-    t_max: int,
-) -> None:
+def check_cost(args: argparse.Namespace, envs: Any, policy: FloatArray, t_max: int) -> None:
     """Say how long the trials will take, unless it is short; refuse more than ``--max-minutes``."""
     n_steps, few = args.trials * (t_max + 1), min(t_max, 9)
     if n_steps < _CHEAP_STEPS:
@@ -170,15 +154,12 @@ def check_cost(
     SeminormLSTDAgent(OneHot()).collect(envs, policy, envs.num_envs, few, seed=0)
     rate = envs.num_envs * (few + 1) / (time.perf_counter() - start)
     minutes = n_steps / rate / 60.0
-    cost = (
-        f"{args.trials:,} trials of {t_max + 1:,} timesteps are {n_steps:.3g} steps, about "
-        f"{_duration(minutes)} at the {rate:.2g} steps a second of this machine"
-    )
+    cost = f"{args.trials:,} trials of {t_max + 1:,} timesteps are {n_steps:.3g} steps, about "
+    cost += f"{_duration(minutes)} at the {rate:.2g} steps a second of this machine"
     if minutes > args.max_minutes:
-        raise InvalidInputError(
-            f"{cost}: give a smaller --t-max (without it, ten times the mixing time is taken) or "
-            f"fewer --trials, or allow more than {_duration(args.max_minutes)} with --max-minutes"
-        )
+        told = f"{cost}: give a smaller --t-max (without it, ten times the mixing time is taken)"
+        told += f" or fewer --trials, or allow more than {_duration(args.max_minutes)} with "
+        raise InvalidInputError(f"{told}--max-minutes")
     if minutes > 1.0 and not args.quiet:
         say(cost)
 

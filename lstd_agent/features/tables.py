@@ -2,8 +2,7 @@
 
 Features of countable observations are a table, one row a state. The agent takes the table itself, a
 builder such as `OneHot` that makes one for any number of states, a function of observations, or a
-scikit-learn transformer. Vector observations take the last two; `lstd_agent.features.vectors` has
-some.
+scikit-learn transformer. Vectors take the last two; `lstd_agent.features.vectors` has some.
 """
 
 from __future__ import annotations
@@ -42,14 +41,8 @@ class Transformer(Protocol):
         """Return the features (n, d) of observations (n, k)."""
 
 
-Features: TypeAlias = (
-    ArrayLike
-    | sparse.sparray
-    | sparse.spmatrix
-    | TableBuilder
-    | Transformer
-    | Callable[[NDArray[Any]], Any]
-)
+Table: TypeAlias = ArrayLike | sparse.sparray | sparse.spmatrix
+Features: TypeAlias = Table | TableBuilder | Transformer | Callable[[NDArray[Any]], Any]
 """What the agent takes as features."""
 
 
@@ -65,12 +58,7 @@ class OneHot:
     """
 
     def table(self, n_states: int) -> Rows:
-        """Return the identity matrix, sparse (CSR).
-
-        Parameters
-        ----------
-        n_states : int
-        """
+        """Return the identity matrix of ``n_states`` rows, sparse (CSR), shape (S, S)."""
         return sparse.eye_array(n_states, format="csr")
 
 
@@ -100,12 +88,7 @@ class GaussianFeatures:
         check_integer("seed", self.seed, 0)
 
     def table(self, n_states: int) -> FloatArray:
-        """Return drawn features, shape (n_states, d).
-
-        Parameters
-        ----------
-        n_states : int
-        """
+        """Return drawn features of ``n_states``, shape (n_states, d)."""
         rng = np.random.default_rng(self.seed)
         return np.arange(n_states)[:, None] + rng.standard_normal((n_states, self.d))
 
@@ -143,9 +126,8 @@ class Standardized:
 
     def __post_init__(self) -> None:
         if is_table(self.features) or isinstance(self.features, TableBuilder | type):
-            raise InvalidInputError(
-                f"only functions and transformers can be standardized; got {self.features!r}"
-            )
+            told = f"only functions and transformers can be standardized; got {self.features!r}"
+            raise InvalidInputError(told)
         if (self.mean is None) != (self.deviation is None):
             raise InvalidInputError("give both mean and deviation, or none of them")
         if self.mean is None or self.deviation is None:
@@ -153,10 +135,9 @@ class Standardized:
         mean = np.atleast_1d(frozen_array("mean", self.mean))
         deviation = np.atleast_1d(frozen_array("deviation", self.deviation))
         if mean.ndim != 1 or mean.shape != deviation.shape or not (deviation > 0.0).all():
-            raise InvalidInputError(
-                "mean and deviation must be equally long vectors, deviation positive; got "
-                f"{self.mean!r} and {self.deviation!r}"
-            )
+            told = "mean and deviation must be equally long vectors, deviation positive; got "
+            told += f"{self.mean!r} and {self.deviation!r}"
+            raise InvalidInputError(told)
         object.__setattr__(self, "mean", mean)
         object.__setattr__(self, "deviation", deviation)
 
@@ -171,7 +152,6 @@ class Standardized:
         Parameters
         ----------
         samples : array_like, shape (m, k)
-            At least one.
 
         Raises
         ------
@@ -197,55 +177,45 @@ class Standardized:
 
 
 def feature_table(features: Features, observations: NDArray[np.generic]) -> Rows:
-    """Return features (S, d) of all observations (S,) or (S, k); a table is copied.
-
-    Raises `InvalidInputError` if they have another shape or a number is not finite.
-    """
+    """Return checked features (S, d) of all observations (S,) or (S, k); a table is copied."""
     table: Any = features
     if isinstance(features, str | type):
-        raise InvalidInputError(
-            "features are an array, a function, a transformer or a builder such as OneHot(); got "
-            f"{features!r}"
-        )
+        told = "features are an array, a function, a transformer or a builder such as OneHot(); "
+        raise InvalidInputError(f"{told}got {features!r}")
+    n = len(observations)
     if isinstance(features, TableBuilder):
-        table = features.table(len(observations))
+        table = features.table(n)
     elif isinstance(features, Transformer):
-        table = features.transform(observations.reshape(len(observations), -1))
+        table = features.transform(observations.reshape(n, -1))
     elif callable(features):
         table = features(observations)
-    return as_rows(table, len(observations))
+    return as_rows(table, n)
 
 
 def vector_features(features: Features) -> Callable[[FloatArray], Rows]:
-    """Return features of vector observations as a checked function, (n, k) to (n, d).
-
-    Raises `InvalidInputError` if they are a table; the function, if its result does not fit.
-    """
-    if isinstance(features, Transformer):
-        return _Checked(features.transform)
-    if callable(features) and not isinstance(features, TableBuilder | type):
-        return _Checked(features)
-    raise InvalidInputError(
-        f"{type(features).__name__} features need Discrete observations; for vectors give a "
-        "function, a transformer, RadialBasis, Polynomial or TileCoding"
-    )
+    """Return features of vector observations as a checked function, (n, k) to (n, d)."""
+    function = getattr(features, "transform", features)
+    if callable(function) and not isinstance(features, TableBuilder | type):
+        return _Checked(function)
+    told = f"{type(features).__name__} features need Discrete observations; for vectors give a "
+    told += "function, a transformer, RadialBasis, Polynomial or TileCoding"
+    raise InvalidInputError(told)
 
 
+@dataclass
 class _Checked:
     """A function of observations (n, k), checked to return features (n, d) with the same d."""
 
-    def __init__(self, compute: Callable[[FloatArray], Any]) -> None:
-        self._compute = compute
-        self._d: int | None = None
+    compute: Callable[[FloatArray], Any]
+    d: int = 0
 
     def __call__(self, observations: FloatArray) -> Rows:
-        rows = as_rows(self._compute(observations), len(observations))
-        self._d = self._d or rows.shape[1]
-        if rows.shape[1] != self._d:
-            raise InvalidInputError(
-                "the number of features must not change: a function returned "
-                f"{self._d} features before, and {rows.shape[1]} of {len(rows)} observations"
-            )
+        rows = as_rows(self.compute(observations), len(observations))
+        self.d = self.d or rows.shape[1]
+        if rows.shape[1] != self.d:
+            told = "the number of features must not change: a function returned "
+            told += f"{self.d} features before, and {rows.shape[1]} of {len(rows)} observations"
+            raise InvalidInputError(told)
         return rows
 
 
@@ -254,8 +224,7 @@ def same_features(a: Any, b: Any) -> bool:
     if a is b:
         return True
     if dataclasses.is_dataclass(a) and type(a) is type(b):
-        names = [field.name for field in dataclasses.fields(a)]
-        return all(same_features(getattr(a, name), getattr(b, name)) for name in names)
+        return all(same_features(value, vars(b)[name]) for name, value in vars(a).items())
     if is_sparse(a) or is_sparse(b):
         both = is_sparse(a) and is_sparse(b) and a.shape == b.shape
         return both and (a != b).nnz == 0

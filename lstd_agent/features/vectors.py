@@ -30,12 +30,23 @@ def _set(features: Any, **values: Any) -> None:
         object.__setattr__(features, name, value)
 
 
-def _check_size(n_features: int) -> None:
-    """Raise if there are more features than an index can number."""
-    if n_features >= 2**31:
-        raise InvalidInputError(
-            f"{n_features:.1e} are too many features: use fewer dimensions, or a coarser basis"
-        )
+def _width(width: ArrayLike, k: int | None = None) -> FloatArray:
+    """Return a width, or one for each of k dimensions, or raise unless positive."""
+    found = frozen_array("width", width)
+    fits = found.shape in ((), (k or found.size,)) and found.size > 0
+    if not fits or not (found > 0.0).all():
+        told = f"width must be positive, one number or one a dimension; got {width!r}"
+        raise InvalidInputError(told)
+    return found
+
+
+def _over_box(features: Any, n_copies: int, side: int) -> None:
+    """Set the box of features, side for each dimension, or raise if there are too many."""
+    low, high = _box(features.low, features.high)
+    if (n := n_copies * side**low.size) >= 2**31:  # more than an index can number
+        told = f"{n:.1e} are too many features: use fewer dimensions, or a coarser basis"
+        raise InvalidInputError(told)
+    _set(features, low=low, high=high)
 
 
 def _box(low: ArrayLike, high: ArrayLike) -> tuple[FloatArray, FloatArray]:
@@ -43,9 +54,8 @@ def _box(low: ArrayLike, high: ArrayLike) -> tuple[FloatArray, FloatArray]:
     hint = ": give the range that the observations really cover"
     lower, upper = (np.atleast_1d(frozen_array("low and high", b, hint)) for b in (low, high))
     if lower.shape != upper.shape or lower.ndim != 1 or not (lower < upper).all():
-        raise InvalidInputError(
-            f"low and high must be equally long, and low below high; got {low!r} and {high!r}"
-        )
+        told = f"low and high must be equally long, and low below high; got {low!r} and {high!r}"
+        raise InvalidInputError(told)
     return lower, upper
 
 
@@ -75,33 +85,18 @@ class RadialBasis:
     width: ArrayLike
 
     def __post_init__(self) -> None:
-        centers, width = frozen_array("centers", self.centers), frozen_array("width", self.width)
+        centers = frozen_array("centers", self.centers)
         if centers.ndim != 2 or centers.size == 0:
-            raise InvalidInputError(
-                f"centers must have shape (d, k), one row a feature; got {centers.shape}"
-            )
-        k = centers.shape[1]
-        if width.shape not in ((), (k,)) or not (width > 0.0).all():
-            raise InvalidInputError(
-                f"width must be positive, one number or {k}; got {self.width!r}"
-            )
-        _set(self, centers=centers, width=frozen_array("width", np.broadcast_to(width, (k,))))
+            told = f"centers must have shape (d, k), one row a feature; got {centers.shape}"
+            raise InvalidInputError(told)
+        width = np.broadcast_to(_width(self.width, centers.shape[1]), centers.shape[1:])
+        _set(self, centers=centers, width=frozen_array("width", width))
 
     @classmethod
     def grid(cls, low: ArrayLike, high: ArrayLike, n: int) -> Self:
-        """Place n centers a dimension evenly over a box, as wide as they are apart.
+        """Place ``n`` centers, at least 2, a dimension evenly from ``low`` to ``high`` (k,).
 
-        Parameters
-        ----------
-        low, high : array_like, shape (k,)
-            The box.
-        n : int
-            At least 2; there are n**k features.
-
-        Raises
-        ------
-        InvalidInputError
-            If n is below 2, or an interval is empty.
+        They are as wide as they are apart; there are n**k features.
         """
         lower, upper = _box(low, high)
         axes = np.linspace(lower, upper, check_integer("the number of centers n", n, 2)).T
@@ -112,12 +107,12 @@ class RadialBasis:
         """Place n centers where observations are, by the k-means algorithm.
 
         Dimensions are measured in standard deviations of the samples. The width of all bumps is the
-        median distance of a center to the nearest other.
+        median distance of a center to the nearest other. Lloyd's iteration begins as in Arthur &
+        Vassilvitskii (2007), k-means++.
 
         Parameters
         ----------
         samples : array_like, shape (m, k)
-            Observations; at least n must differ.
         n : int
             At least 2.
         seed : int
@@ -127,17 +122,12 @@ class RadialBasis:
         ------
         InvalidInputError
             If fewer than n samples differ.
-
-        Notes
-        -----
-        Lloyd's iteration from the start of Arthur & Vassilvitskii (2007), k-means++.
         """
         x, n = frozen_array("samples", samples), check_integer("the number of centers n", n, 2)
         x = as_vectors(x)
         if (n_points := len(np.unique(x, axis=0))) < n:
-            raise InvalidInputError(
-                f"kmeans needs at least as many different samples as centers, {n}; got {n_points}"
-            )
+            told = f"kmeans needs as many different samples as centers, {n}; got {n_points}"
+            raise InvalidInputError(told)
         scale = x.std(axis=0)
         scale[scale == 0.0] = 1.0
         centers = _lloyd(x / scale, n, np.random.default_rng(check_integer("seed", seed, 0)))
@@ -197,6 +187,9 @@ class TileCoding:
     In each tiling exactly one feature is 1: the feature of the tile that holds the observation.
     Observations outside the box belong to the outermost tiles. Features are sparse (CSR).
 
+    Tiling j is shifted by j (1, 3, 5, ...) / n_tilings tile widths in the dimensions, as in
+    Sutton & Barto (2018), section 9.5.4.
+
     Parameters
     ----------
     low, high : array_like, shape (k,)
@@ -205,11 +198,6 @@ class TileCoding:
         Tiles a dimension that cover the box; each tiling has one more, for its shift.
     n_tilings : int
         There are n_tilings * (n_tiles + 1)**k features.
-
-    Notes
-    -----
-    Tiling j is shifted by j (1, 3, 5, ...) / n_tilings tile widths in the dimensions, as in
-    Sutton & Barto (2018), section 9.5.4.
 
     Examples
     --------
@@ -225,10 +213,8 @@ class TileCoding:
     n_tilings: int = 8
 
     def __post_init__(self) -> None:
-        low, high = _box(self.low, self.high)
         side = check_integer("n_tiles", self.n_tiles, 1) + 1
-        _check_size(check_integer("n_tilings", self.n_tilings, 1) * side**low.size)
-        _set(self, low=low, high=high)
+        _over_box(self, check_integer("n_tilings", self.n_tilings, 1), side)
 
     def __call__(self, observations: NDArray[np.generic]) -> sparse.csr_array:
         """Return the features (n, d) of observations (n, k), in CSR form."""
@@ -248,17 +234,15 @@ class TileCoding:
 class FourierBasis:
     """Cosines cos(π c·u) of the place u in [0, 1]^k within a box, for all c in {0 … order}^k.
 
+    Source: Konidaris, Osentoski & Thomas (2011), "Value function approximation in reinforcement
+    learning using the Fourier basis".
+
     Parameters
     ----------
     low, high : array_like, shape (k,)
         The box. Outside of it the cosines go on.
     order : int
         At least 0; there are (order + 1)**k features, the constant first.
-
-    Notes
-    -----
-    Source: Konidaris, Osentoski & Thomas (2011), "Value function approximation in reinforcement
-    learning using the Fourier basis".
 
     Examples
     --------
@@ -272,9 +256,7 @@ class FourierBasis:
     order: int = 3
 
     def __post_init__(self) -> None:
-        low, high = _box(self.low, self.high)
-        _check_size((check_integer("order", self.order, 0) + 1) ** low.size)
-        _set(self, low=low, high=high)
+        _over_box(self, 1, check_integer("order", self.order, 0) + 1)
 
     def __call__(self, observations: NDArray[np.generic]) -> FloatArray:
         """Return the features (n, d) of observations (n, k)."""
@@ -288,7 +270,8 @@ class FourierBasis:
 class RandomFourier:
     """Cosines √(2/d) cos(ω·(s / width) + φ) of random frequencies ω and phases φ.
 
-    Their inner products approximate the Gaussian kernel exp(-‖s - s'‖² / (2 width²)).
+    Their inner products approximate the Gaussian kernel exp(-‖s - s'‖² / (2 width²)). Source:
+    Rahimi & Recht (2007), "Random features for large-scale kernel machines".
 
     Parameters
     ----------
@@ -298,10 +281,6 @@ class RandomFourier:
         One for each dimension, or the same for all.
     seed : int
         The same seed gives the same frequencies.
-
-    Notes
-    -----
-    Source: Rahimi & Recht (2007), "Random features for large-scale kernel machines".
 
     Examples
     --------
@@ -318,12 +297,7 @@ class RandomFourier:
     def __post_init__(self) -> None:
         check_integer("the number of features d", self.d, 1)
         check_integer("seed", self.seed, 0)
-        width = frozen_array("width", self.width)
-        if width.ndim > 1 or not width.size or not (width > 0.0).all():
-            raise InvalidInputError(
-                f"width must be positive, one number or one a dimension; got {self.width!r}"
-            )
-        _set(self, width=width)
+        _set(self, width=_width(self.width))
 
     def __call__(self, observations: NDArray[np.generic]) -> FloatArray:
         """Return the features (n, d) of observations (n, k)."""

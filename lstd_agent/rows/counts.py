@@ -16,8 +16,7 @@ import numpy as np
 from scipy import sparse
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
-from lstd_agent.features.kernels import Kernel
-from lstd_agent.features.rows import Rows, dense, is_sparse
+from lstd_agent.features.rows import Kernel, Rows, dense, is_sparse
 from lstd_agent.rows.layers import Coordinates, Layer, Samples
 from lstd_agent.trials.counts import TransitionCounts
 from lstd_agent.trials.kept import KeptTrials

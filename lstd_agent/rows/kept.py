@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
-from lstd_agent.features.kernels import Kernel
-from lstd_agent.features.rows import Rows, RowsOf, dense, is_sparse
+from lstd_agent.features.rows import Kernel, Rows, RowsOf, dense, is_sparse
 from lstd_agent.rows.counts import FEWEST_SPARSE, LARGEST_DENSITY, CountRows
 from lstd_agent.rows.factors import MIN_SAMPLES, Christoffel, total
 from lstd_agent.rows.layers import Coordinates, Layer, Samples

@@ -25,8 +25,7 @@ from scipy import sparse
 
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError, check_choice
-from lstd_agent.features.kernels import Kernel
-from lstd_agent.features.rows import dense
+from lstd_agent.features.rows import Kernel, dense
 
 DistanceName = Literal["mmd", "tv", "ot"]
 

@@ -2,13 +2,11 @@
 
 A vector environment runs one trial in each copy, in lockstep: a *round*. A plain `Env` runs trials
 one after the other. Each trial covers timesteps 0 to t_max, with the transition out of t_max.
-Rounds are handed over as they finish. An interrupt loses only the trials under way: a plain
-environment hands over the finished trials of its round.
+Rounds are handed over as they finish, and an interrupt loses only the trials under way.
 
-`Exploration` replaces some actions in the first half of each trial. A policy's own trials may show
-one action in each state; exploratory actions show the others. The gain and the tail stay the
-policy's, because they use the second half of all timesteps. `Restart` makes an episodic environment
-continuing.
+`Exploration` replaces some actions in the first half of each trial: a policy's own trials may show
+one action in each state. The gain and the tail stay the policy's, because they use the second half
+of all timesteps. `Restart` makes an episodic environment continuing.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
+from lstd_agent.arrays import BoolArray, FloatArray, States
 from lstd_agent.errors import InvalidInputError, TerminationError, check_integer
 from lstd_agent.progress import progress_bar
 from lstd_agent.trials import spaces
@@ -54,28 +52,23 @@ def check_explore(explore: Any, t_max: int) -> Explore:
     """Return how to explore in trials up to t_max, checked."""
     half = (t_max + 1) // 2
     if isinstance(explore, int | np.integer) and not isinstance(explore, bool):
-        if 0 <= explore <= half:
-            return int(explore)
-        raise InvalidInputError(
-            f"explore={explore} actions need as many timesteps in the first half of a trial, and "
-            f"with t_max = {t_max} there are {half}"
-        )
-    if isinstance(explore, float | np.floating) and 0.0 <= explore <= 1.0:
-        return float(explore)
-    if callable(explore):
+        if not 0 <= explore <= half:
+            raise InvalidInputError(
+                f"explore={explore} actions need as many timesteps: half a trial has {half}"
+            )
+        return int(explore)
+    if callable(explore) or (isinstance(explore, float | np.floating) and 0.0 <= explore <= 1.0):
         return explore  # type: ignore[no-any-return]
     raise InvalidInputError(
-        "explore is a number of actions a trial (int), a probability (float from 0.0 to 1.0), or "
-        f"a policy as a function of observations; got {explore!r}"
+        f"explore is a number of actions (int), a probability (float) or a policy; got {explore!r}"
     )
 
 
 @dataclass(frozen=True)
 class Request:
-    """The arguments of `SeminormLSTDAgent.collect`.
+    """The arguments of `SeminormLSTDAgent.collect`, and where to explore a batch at any timestep.
 
-    Also, ``wherever`` says for a batch where to explore at any timestep, ``n_stored`` counted
-    trials are kept whole, and the first trial has number ``first``, which gives its batch.
+    Of counted trials ``n_stored`` are kept whole; the number ``first`` gives the first one's batch.
     """
 
     n_trials: int
@@ -116,23 +109,6 @@ class Request:
             yield replace(self, n_trials=n, n_stored=stored, first=self.first + start)
 
 
-def collect_rounds(
-    env: AnyEnv, recording: Recording, policy: Policy, keep: Keep, request: Request
-) -> None:
-    """Run trials and hand over the portion of each finished round.
-
-    A trial that terminates raises unless the encoding has an end; one that is truncated before
-    t_max raises.
-    """
-    rounds = _Rounds(env, recording, policy, keep, request)
-    size, run = max(1, _ROUND_TIMESTEPS // (request.t_max + 1)), rounds.one_by_one
-    if isinstance(env, VectorEnv):
-        size, run = env.num_envs, rounds.in_lockstep
-    with progress_bar(request.n_steps, "step", request.progress, scale=True) as bar:
-        for piece in request.pieces(size):
-            run(piece, bar)
-
-
 def single_spaces(env: AnyEnv) -> tuple[gym.Space[Any], gym.Space[Any]]:
     """Return the observation and action space of one copy of an environment."""
     if isinstance(env, VectorEnv):
@@ -147,6 +123,19 @@ def split_seed(seed: int) -> tuple[int, np.random.SeedSequence]:
     return int(env_sequence.generate_state(1)[0]) >> 1, policy_sequence
 
 
+def collect_rounds(
+    env: AnyEnv, recording: Recording, policy: Policy, keep: Keep, request: Request
+) -> None:
+    """Run trials and hand over the portion of each finished round."""
+    rounds = _Rounds(env, recording, policy, keep, request)
+    size, run = max(1, _ROUND_TIMESTEPS // (request.t_max + 1)), rounds.one_by_one
+    if isinstance(env, VectorEnv):
+        size, run = env.num_envs, rounds.in_lockstep
+    with progress_bar(request.n_steps, "step", request.progress, scale=True) as bar:
+        for piece in request.pieces(size):
+            run(piece, bar)
+
+
 class _Rounds:
     """The rounds of one collection, run one after the other."""
 
@@ -154,12 +143,12 @@ class _Rounds:
         self, env: Any, recording: Recording, policy: Policy, keep: Keep, request: Request
     ) -> None:
         self.env, self.recording, self.keep = env, recording, keep
-        self.actor = make_actor(policy, *single_spaces(env), request.batched)
+        spaces_of_one = single_spaces(env)
+        self.actor = make_actor(policy, *spaces_of_one, request.batched)
         seeds = (None, None) if request.seed is None else split_seed(request.seed)
         self.seed, self.rng = seeds[0], np.random.default_rng(seeds[1])
-        self.exploration: Exploration | None = None
-        if request.explore is not None:
-            self.exploration = Exploration(single_spaces(env)[1], request)
+        is_explored = request.explore is not None
+        self.exploration = Exploration(spaces_of_one[1], request) if is_explored else None
 
     def _reset(self) -> tuple[Any, dict[str, Any]]:
         """Start over, the first time with the seed."""
@@ -188,23 +177,21 @@ class _Rounds:
             action = self.actor(observation, self.rng)
             if exploration is not None:
                 action, taken = exploration.choose(t, observation, action, info)
-                taken = Taken(taken.action[:n], taken.explored[:n])
+                taken = taken[0][:n], taken[1][:n]
             observation, reward, terminated, truncated, info = env.step(action)
-            ended = terminated | truncated
-            times = _durations(info, ended)
-            following, newly_ended = observation, None
+            ended, newly_ended = terminated | truncated, None
+            states, times = self._encoded(observation, t + 1, n), _durations(info, ended)
             if ended.any():
                 newly_ended = terminated[:n]
                 _check_truncation(truncated[:n] & trials.living & ~newly_ended, t, t_max)
                 if mode == AutoresetMode.SAME_STEP:
-                    index, final = np.flatnonzero(ended), info["final_obs"]
-                    last = [_final_observation(observation, final, i) for i in index.tolist()]
-                    following = spaces.replace(observation, index, last)
+                    for i in np.flatnonzero(ended[:n]).tolist():
+                        last = _final_observation(observation, info["final_obs"], i)
+                        states[i] = self._encoded(spaces.as_batch(last), t + 1, 1)[0]
                 if mode == AutoresetMode.DISABLED and t < t_max:
                     # Copies whose trial has ended step on, unobserved, together with the others.
                     observation, info = env.reset(options={"reset_mask": ended})
             rewards = as_rewards(reward, (env.num_envs,), t)[:n]
-            states = self._encoded(following, t + 1, n)
             times = None if times is None else times[:n]
             trials.advance(rewards, states, newly_ended, taken, times)
             bar.update(n)
@@ -241,54 +228,44 @@ class _Rounds:
 
 
 class Exploration:
-    """Replaces some of a policy's actions by exploratory ones.
-
-    They are drawn uniformly from all actions, or from those that ``info["action_mask"]`` allows.
-    """
+    """Replaces some of a policy's actions, by uniform ones of those in ``info["action_mask"]``."""
 
     def __init__(self, action_space: gym.Space[Any], request: Request) -> None:
-        explore: Any = request.explore
+        self._explore: Any = request.explore
         self._n_actions, self._first_action = discrete_actions(action_space)
-        self._half = (request.t_max + 1) // 2
-        self._wherever, self._behavior = request.wherever, None
-        self._number, self._probability = None, 1.0
-        if callable(explore):
-            self._behavior = CallableActor(explore, action_space, request.batched)
-        elif isinstance(explore, int):
-            self._number = explore
-        else:
-            self._probability = explore
+        self._half, self._wherever = (request.t_max + 1) // 2, request.wherever
+        if callable(self._explore):
+            self._behavior = CallableActor(self._explore, action_space, request.batched)
         # A stream of its own: the policy draws the same as without exploration.
         self._rng = np.random.default_rng(np.random.SeedSequence(request.seed, spawn_key=(2,)))
-        self._times: IntArray = np.empty((0, 0), dtype=np.int64)
 
     def begin(self, n: int) -> None:
         """Draw the exploratory timesteps of n new trials."""
-        if self._number is not None:
+        if isinstance(self._explore, int):
             # The first entries of a random permutation are distinct timesteps.
-            order = self._rng.random((n, self._half)) if self._number else np.empty((n, 0))
-            self._times = np.argsort(order, axis=1, kind="stable")[:, : self._number]
+            order = self._rng.random((n, self._half)) if self._explore else np.empty((n, 0))
+            self._times = np.argsort(order, axis=1, kind="stable")[:, : self._explore]
 
     def choose(
         self, t: int, observations: Any, action: NDArray[Any], info: dict[str, Any]
     ) -> tuple[NDArray[Any], Taken]:
         """Return the actions of n trials, some exploratory, and their record."""
-        n = len(action)
-        if self._number is not None:
+        n, explore = len(action), self._explore
+        if isinstance(explore, int):
             explored: BoolArray = (self._times == t).any(axis=1)
-        elif t >= self._half or self._probability >= 1.0:
+        elif t >= self._half or callable(explore) or explore >= 1.0:
             explored = np.full(n, t < self._half)
         else:
-            explored = self._rng.random(n) < self._probability
+            explored = self._rng.random(n) < explore
         if self._wherever is not None:
             explored = explored | self._wherever(observations)
         chosen = np.asarray(action)
         if explored.any():
             chosen = np.where(explored, self._exploratory(observations, n, info), chosen)
-        return chosen, Taken(chosen.astype(np.int64) - self._first_action, explored)
+        return chosen, (chosen.astype(np.int64) - self._first_action, explored)
 
     def _exploratory(self, observations: Any, n: int, info: dict[str, Any]) -> NDArray[Any]:
-        if self._behavior is not None:
+        if callable(self._explore):
             return self._behavior(observations, self._rng)
         u = self._rng.random(n)
         mask = _action_mask(info, n, self._n_actions)
@@ -351,9 +328,9 @@ def _check_truncation(truncated: BoolArray, t: int, t_max: int) -> None:
 class Restart(gym.wrappers.Autoreset[Any, Any]):
     """Starts again after termination, instead of ending: the task never terminates.
 
-    The terminal observation is returned unchanged. The step after it pays 0 for any action, takes
-    no time if steps have an ``info["duration"]``, and leads to the environment's reset observation.
-    Truncation is passed on: ``max_episode_steps=-1`` makes an environment without a limit.
+    The step after a terminal observation pays 0 for any action, takes no time if steps have an
+    ``info["duration"]``, and leads to the environment's reset observation. Truncation is passed on:
+    ``max_episode_steps=-1`` makes an environment without a limit.
 
     Parameters
     ----------

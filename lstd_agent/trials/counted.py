@@ -23,7 +23,7 @@ from scipy import sparse
 from lstd_agent.arrays import IntArray
 from lstd_agent.errors import InvalidInputError, check_integer
 from lstd_agent.trials.counts import ActionCounts, TransitionCounts, check_counts, total
-from lstd_agent.trials.kept import KeptTrials, check_timed, in_words, taken_to_file, together
+from lstd_agent.trials.kept import KeptTrials, check_timed, in_words, together
 
 # Numbers that are hashed at a time.
 _CHUNK = 2**18
@@ -37,9 +37,8 @@ def ordered(trials: KeptTrials) -> IntArray:
 def _keys(found: NDArray[np.uint64], first: int = 0) -> NDArray[np.uint64]:
     """Return numbers (m,) that order trials with these hashes as if drawn at random.
 
-    Equal trials are numbered before hashing. Otherwise equal trials would be adjacent: batches
-    would differ less than by chance, and a sample would have all or none of them. Trials with
-    another ``first`` are drawn independently.
+    Equal trials are numbered before hashing, so that a sample does not have all or none of them.
+    Trials with another ``first`` are drawn independently.
     """
     order = np.argsort(found, kind="stable")
     same = found[order]
@@ -52,11 +51,7 @@ def _keys(found: NDArray[np.uint64], first: int = 0) -> NDArray[np.uint64]:
 
 
 def hashes(trials: KeptTrials) -> NDArray[np.uint64]:
-    """Return a hash of the content of each trial but for its actions, shape (m,).
-
-    A missing array has the hash of an array of default values, so the hash of a trial does not
-    depend on other trials.
-    """
+    """Return hashes (m,) of the contents of trials but for actions; missing arrays are defaults."""
     m, T, offset = trials.n_trials, trials.t_max + 1, 0
     total = np.zeros(m, dtype=np.uint64)
     for name, part in vars(trials).items():
@@ -88,10 +83,7 @@ def _scrambled(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 @dataclass(frozen=True, eq=False)
 class TrialSample:
-    """The counted trials with the smallest hashes, whole, without their actions.
-
-    Their observations are the numbers of states (m, t_max + 2), and their hashes (m,) ascend.
-    """
+    """The counted trials with the smallest hashes (m,), ascending, whole, without their actions."""
 
     trials: KeptTrials
     hashes: NDArray[np.uint64]
@@ -107,8 +99,7 @@ class TrialSample:
         states = trials.observations[:, :, 0]
         if states.dtype.kind not in "iu" or trials.observations.shape[2] != 1:
             raise InvalidInputError(
-                f"the states of a sample of trials are integers (m, t_max + 2); got {states.dtype} "
-                f"of shape {trials.observations.shape}"
+                f"states of a sample are integers; got {states.dtype} {trials.observations.shape}"
             )
         is_sorted = hashes.dtype == np.uint64 and not (hashes[1:] < hashes[:-1]).any()
         if hashes.shape != (len(states),) or not is_sorted:
@@ -130,8 +121,7 @@ class CountedTrials:
     """Trials of counted observations, dealt into B batches, with a sample of whole trials.
 
     Fields are as in `TransitionCounts`, but batch b at timestep t has row t B + b. ``n_by_batch``
-    (B,) and ``n_at`` (B, t_max + 1) are numbers of trials. ``taken`` are action counts in as many
-    batches, if they are counted.
+    (B,) and ``n_at`` (B, t_max + 1) are numbers of trials. ``taken`` are action counts, if any.
     """
 
     n_states: int
@@ -148,21 +138,21 @@ class CountedTrials:
         cls, counts: TransitionCounts, b: int, n_batches: int, taken: Any, sample: Any
     ) -> CountedTrials:
         """Return trials, given by what `CountedTrials` has of them, all in one batch b."""
-        T, is_here = counts.t_max + 1, np.arange(n_batches) == b
-        row = (np.arange(n_batches * T + 1) + n_batches - 1 - b) // n_batches
-        matrices: list[Any] = []
-        for M in (counts.transition_counts, counts.reward_sums, counts.duration_sums):
-            if M is not None:  # its rows become b, b + B, …, and the others are empty
-                parts, shape = (M.data, M.indices, M.indptr[row]), (n_batches * T, M.shape[1])
-                M = sparse.csr_array(parts, shape=shape, copy=True)
-            matrices.append(M)
-        N, R, times = matrices
+        n_rows, is_here = n_batches * (counts.t_max + 1), np.arange(n_batches) == b
+        row = (np.arange(n_rows + 1) + n_batches - 1 - b) // n_batches
+
+        def spread(M: Any) -> Any:  # its rows become b, b + B, …, and the others are empty
+            parts, shape = (M.data, M.indices, M.indptr[row]), (n_rows, M.shape[1])
+            return sparse.csr_array(parts, shape=shape, copy=True)
+
+        times = None if counts.duration_sums is None else spread(counts.duration_sums)
         n_at = None if counts.n_at is None else np.outer(is_here, counts.n_at).astype(np.int64)
         if taken is not None:
             key = taken.key + b * taken.n_states**2 * taken.n_actions
             taken = replace(taken, key=key, n_batches=n_batches)
-        n = np.where(is_here, counts.n_trials, 0)
-        return cls(counts.n_states, n, N.astype(np.int64), R, n_at, sample, taken, times)
+        n, N = np.where(is_here, counts.n_trials, 0), spread(counts.transition_counts)
+        how = n_at, sample, taken, times
+        return cls(counts.n_states, n, N.astype(np.int64), spread(counts.reward_sums), *how)
 
     @classmethod
     def checked(cls, **parts: Any) -> CountedTrials:
@@ -212,20 +202,12 @@ class CountedTrials:
 
     def __add__(self, other: CountedTrials) -> CountedTrials:
         """Add trials dealt into as many batches; samples are joined whole."""
-        are_whole = self.n_at is None and other.n_at is None
-        names = "transition_counts", "reward_sums", "duration_sums", "sample", "taken"
-        return CountedTrials(
-            self.n_states,
-            self.n_by_batch + other.n_by_batch,
-            n_at=None if are_whole else self._trials_at + other._trials_at,
-            **{name: total(getattr(self, name), getattr(other, name)) for name in names},
-        )
-
-    @property
-    def _trials_at(self) -> IntArray:
-        if self.n_at is not None:
-            return self.n_at
-        return np.repeat(self.n_by_batch[:, None], self.t_max + 1, axis=1)
+        names = "n_by_batch", "transition_counts", "reward_sums", "duration_sums", "sample", "taken"
+        sums = {name: total(getattr(self, name), getattr(other, name)) for name in names}
+        if self.n_at is not None or other.n_at is not None:
+            trials = (e.n_by_batch[:, None] if e.n_at is None else e.n_at for e in (self, other))
+            sums["n_at"] = sum(trials, np.zeros((1, self.t_max + 1), np.int64))
+        return CountedTrials(self.n_states, **sums)
 
 
 Portion: TypeAlias = CountedTrials | KeptTrials
@@ -235,8 +217,7 @@ Portion: TypeAlias = CountedTrials | KeptTrials
 class Batches:
     """All finished trials, in at most ``n_batches`` batches: counted, or kept.
 
-    ``n_stored_trials`` counted trials are kept whole. Kept trials beyond ``max_bytes`` are held in
-    temporary files.
+    ``n_stored_trials`` counted trials are whole; kept ones beyond ``max_bytes`` are in files.
     """
 
     def __init__(self, n_batches: int, n_stored_trials: int, max_bytes: int) -> None:
@@ -310,7 +291,7 @@ class Batches:
             kept = self.kept
             by_batch = np.argsort(np.arange(kept.n_trials) % self.n_batches, kind="stable")
             order = ordered(kept)[by_batch]
-            self._dealt = taken_to_file(kept, order) if self.in_file else kept.take(order)
+            self._dealt = together([kept], in_file=self.in_file, order=order)
         return self._dealt
 
     @property
@@ -337,10 +318,7 @@ class Batches:
         return getattr(self.portion, "sample", None)
 
     def add_counts(self, batches: Any, sample: TrialSample | None = None) -> None:
-        """Add counts, which do not separate trials, each to the batch with fewest trials.
-
-        They are given as `counted` returns them, with a sample of them all.
-        """
+        """Add counts with action counts, each to the batch with fewest trials; and their sample."""
         known = (each.n_by_batch for each in self._portions if isinstance(each, CountedTrials))
         n, added = sum(known, np.zeros(self.n_batches)), []
         for counts, taken in batches:
@@ -373,8 +351,7 @@ class Batches:
         """Raise `InvalidInputError` if the trials so far have another last timestep."""
         if self.t_max not in (None, t_max):
             raise InvalidInputError(
-                f"the trials collected so far have t_max = {self.t_max}; got {t_max}. "
-                "Collect with the same t_max, or forget them with reset()"
+                f"the trials so far have t_max = {self.t_max}; got {t_max}: keep it, or reset()"
             )
 
 

@@ -16,7 +16,7 @@ from scipy import sparse
 
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError, check_integer
-from lstd_agent.trials.kept import check_both_timed, has_gaps
+from lstd_agent.trials.kept import check_timed
 
 LARGEST_KEY = 2**62
 
@@ -69,10 +69,6 @@ class TransitionCounts:
         counts : TransitionCounts, or anything with its attributes
             For example from `unichain_gym.simulate_counts`.
 
-        Returns
-        -------
-        TransitionCounts
-
         Raises
         ------
         InvalidInputError
@@ -98,7 +94,7 @@ class TransitionCounts:
                 f"counts of {self.n_states} states and t_max {self.t_max} do not add to counts "
                 f"of {other.n_states} states and t_max {other.t_max}"
             )
-        check_both_timed(self.duration_sums, other.duration_sums)
+        check_timed(self.duration_sums is not None, other.duration_sums)
         are_whole = self.n_at is None and other.n_at is None
         return TransitionCounts(
             self.n_states,
@@ -140,7 +136,7 @@ class CountsLike(Protocol):
 
 def check_counts(counts: TransitionCounts) -> None:
     """Raise `InvalidInputError` unless trials can have these counts."""
-    S, n, N = counts.n_states, counts.n_trials, counts.transition_counts
+    S, n, N, n_at = counts.n_states, counts.n_trials, counts.transition_counts, counts.n_at
     T, sums = N.shape[0], {"reward_sums": counts.reward_sums}
     if counts.duration_sums is not None:
         sums["duration_sums"] = counts.duration_sums
@@ -155,22 +151,22 @@ def check_counts(counts: TransitionCounts) -> None:
             matrix.check_format(full_check=True)
         except ValueError as error:
             raise InvalidInputError(f"{name} is not a valid CSR matrix: {error}") from None
-    if N.dtype.kind not in "iu" or (N.data.size and N.data.min() < 0):
+    if N.dtype.kind not in "iu" or N.data.min(initial=0) < 0:
         raise InvalidInputError(
-            f"transition_counts must be integers of at least 0; got {N.dtype}, "
-            f"{N.data.min(initial=0)} the smallest"
+            f"transition_counts are integers of at least 0; got {N.dtype}, {N.data.min(initial=0)}"
         )
     for name, matrix in sums.items():
         if matrix.dtype.kind not in "fiu" or not np.isfinite(matrix.data).all():
             raise InvalidInputError(f"{name} must be finite numbers")
         if name == "duration_sums" and (matrix.data < 0.0).any():
             raise InvalidInputError("duration_sums must be at least 0")
-    if (n_at := counts.n_at) is not None and (
+    # Exploration: trials miss a timestep, and have a later one.
+    has_gaps = n_at is not None and bool((np.diff(n_at, axis=0) > 0).any())
+    if n_at is not None and (
         np.shape(n_at) != (T,)
         or np.asarray(n_at).dtype.kind not in "iu"
-        or np.max(n_at) > n
-        or np.min(n_at) < 0
-        or (n_at[0] != n and not has_gaps(n_at))
+        or not 0 <= np.min(n_at) <= np.max(n_at) <= n
+        or (n_at[0] != n and not has_gaps)
     ):
         raise InvalidInputError(
             f"n_at holds how many of {n} trials have each of {T} timesteps: all the first one, "
@@ -189,9 +185,9 @@ def check_counts(counts: TransitionCounts) -> None:
         sparse.csr_array((N.data, (timestep, s)), shape=(T, S)) for s in (state, next_state)
     )
     unlike = sparse.coo_array(left[1:] - reached[:-1])
-    if counts.n_at is not None:  # trials are cut short, but none begins late
+    if n_at is not None:  # trials are cut short, but none begins late
         unlike.data = np.maximum(unlike.data, 0)
-    if has_gaps(counts.n_at):  # no more come back than were missing
+    if has_gaps:  # no more come back than were missing
         came = np.bincount(unlike.row, unlike.data, minlength=T - 1)
         missing = counts.n_trials - counts.trials_at[:-1]
         unlike.data[(came <= missing)[unlike.row]] = 0
@@ -228,10 +224,10 @@ class ActionCounts:
     n_batches: int = 1
 
     @classmethod
-    def none(cls, n_states: int, n_actions: int, n_batches: int = 1) -> ActionCounts:
+    def none(cls, n_states: int, n_actions: int) -> ActionCounts:
         """Return counts of no transition."""
-        none, zero = np.zeros(0, np.int64), np.zeros(0)
-        return cls.of(n_states, n_actions, none, none, none, zero, n_batches=n_batches)
+        none = np.zeros(0, np.int64)
+        return cls.of(n_states, n_actions, none, none, none, np.zeros(0))
 
     @classmethod
     def of(
@@ -248,17 +244,14 @@ class ActionCounts:
     ) -> ActionCounts:
         """Count transitions, arrays of one shape; check states and actions (from 0)."""
         S, A = n_states, n_actions
-        n_keys = n_batches * S**2 * A
         named = ("states", state, S), ("actions", action, A), ("next states", next_state, S)
         for name, value, n in named:
-            if value.size and (value.min() < 0 or value.max() >= n):
+            if value.size and not 0 <= value.min() <= value.max() < n:
                 wrong = value[(value < 0) | (value >= n)].flat[0]
                 raise InvalidInputError(f"{name} are numbered 0 to {n - 1}; got {wrong}")
         key = (((batch * S + state) * A + action) * S + next_state).ravel()
-        weights = [reward, reward**2]
-        if duration is not None:
-            weights += [duration, duration**2, reward * duration]
-        return cls._of(S, A, n_batches, *grouped(key, n_keys, *(each.ravel() for each in weights)))
+        sums = (each.ravel() for each in _moments(reward, duration))
+        return cls._of(S, A, n_batches, *grouped(key, n_batches * S**2 * A, *sums))
 
     @classmethod
     def _of(cls, n_states: int, n_actions: int, n_batches: int, *columns: Any) -> ActionCounts:
@@ -271,10 +264,7 @@ class ActionCounts:
     def of_policy(
         cls, counts: TransitionCounts, n_actions: int, actions: IntArray, terminal: int | None
     ) -> ActionCounts:
-        """Return the counts of a policy that takes actions (S,), none in a terminal state.
-
-        Squares are computed as if all rewards, and all durations, on leaving a state were equal.
-        """
+        """Return the counts of actions (S,), as if all rewards on leaving a state were equal."""
         S, N = counts.n_states, counts.transition_counts
         state, next_state = np.divmod(N.indices.astype(np.int64), S)
         n = N.data * (state != terminal)
@@ -287,25 +277,23 @@ class ActionCounts:
             for M in (counts.reward_sums, counts.duration_sums)
             if M is not None
         )
-        sums = [total * mean, total * mean**2]
-        for time in times:
-            sums += [total * time, total * time**2, total * (mean * time)]
+        sums = (total * each for each in _moments(mean, *times))
         return cls._of(S, n_actions, 1, key, total.astype(np.int64), *sums)
 
     def checked(self) -> ActionCounts:
         """Return checked counts, or raise unless they fit together."""
-        key, parts = self.key, self._sums
+        key, times = self.key, self.times
         n_keys = check_integer("n_batches", self.n_batches, 1) * self.n_states**2 * self.n_actions
         if (
             key.ndim != 1
             or key.dtype.kind not in "iu"
-            or any(part.shape != key.shape or part.dtype.kind not in "fiu" for part in parts)
+            or any(part.shape != key.shape or part.dtype.kind not in "fiu" for part in self._sums)
             or (np.diff(key) <= 0).any()
             or (key.size and not 0 <= key[0] <= key[-1] < n_keys)
-            or not all(np.isfinite(part).all() for part in parts)
+            or not all(np.isfinite(part).all() for part in self._sums)
             or (self.count <= 0).any()
-            or (self.times is not None and self.times.shape != (len(key), 3))
-            or (self.times is not None and not (self.times[:, 0] >= 0.0).all())
+            or (times is not None and times.shape != (len(key), 3))
+            or (times is not None and times[:, 0].min(initial=0) < 0)
         ):
             raise InvalidInputError(
                 f"the counts are not of {self.n_states} states and {self.n_actions} actions"
@@ -329,10 +317,10 @@ class ActionCounts:
         if (self.n_states, self.n_actions) != (other.n_states, other.n_actions):
             raise InvalidInputError(
                 f"counts of {self.n_states} states and {self.n_actions} actions do not add to "
-                f"counts of {other.n_states} states and {other.n_actions} actions"
+                f"counts of {other.n_states} and {other.n_actions}"
             )
         if len(self.key) and len(other.key):
-            check_both_timed(self.times, other.times)
+            check_timed(self.times is not None, other.times)
 
     def __add__(self, other: ActionCounts) -> ActionCounts:
         self.check_adds(other)
@@ -384,8 +372,7 @@ class ActionCounts:
     def variances(self, values: FloatArray, gain: float) -> FloatArray:
         """Return the sample variance of r - g τ + v(s') of each state and action, shape (S, A).
 
-        Each pair gets one more sample with the mean variance of all pairs, since few samples do not
-        determine a variance.
+        Each pair gets one more sample with the mean variance of all pairs: few determine none.
         """
         v = values[self.next_state]
         n = self.n_samples.astype(np.float64)
@@ -408,6 +395,12 @@ class ActionCounts:
         return np.asarray(sums.reshape(self.n_states, self.n_actions), dtype=np.float64)
 
 
+def _moments(reward: FloatArray, duration: FloatArray | None = None) -> list[FloatArray]:
+    """Return what is summed of each transition: rewards, squares, and those of durations."""
+    times = [] if duration is None else [duration, duration**2, reward * duration]
+    return [reward, reward**2, *times]
+
+
 def total(a: Any, b: Any) -> Any:
     """Return the sum of two parts of which either may be None: the other one, then."""
     return a + b if a is not None and b is not None else b if a is None else a
@@ -417,8 +410,7 @@ def grouped(key: IntArray, n_keys: int, *weights: NDArray[np.number]) -> Any:
     """Return the distinct keys, ascending, how often each occurs, and its sum of each weight."""
     if n_keys >= LARGEST_KEY:
         raise InvalidInputError(
-            "transitions of so many states and actions cannot be counted: give "
-            "observations='vectors', or leave actions out"
+            "there are too many states and actions to count: give observations='vectors'"
         )
     # A table touches every possible key, sorting only those that occur.
     if n_keys <= 4 * key.size + 4096:

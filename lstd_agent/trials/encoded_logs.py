@@ -26,12 +26,11 @@ from numpy.typing import NDArray
 
 from lstd_agent.arrays import IntArray, States
 from lstd_agent.errors import InvalidInputError, TerminationError, check_integer
-from lstd_agent.trials.encoding import Encoding
+from lstd_agent.trials.encoding import Encoding, first_refused
 from lstd_agent.trials.kept import KeptTrials, padded
 from lstd_agent.trials.logged import LoggedTrials
 from lstd_agent.trials.policies import (
     ActionNumbers,
-    Actor,
     Policy,
     are_none,
     check_probabilities,
@@ -39,7 +38,8 @@ from lstd_agent.trials.policies import (
     in_words,
     make_actor,
 )
-from lstd_agent.trials.spaces import batch_size, joined, take
+from lstd_agent.trials.recording import NEVER
+from lstd_agent.trials.spaces import batch_size, each_array, take
 
 # Frequencies belong to another policy if the statistic is this many standard deviations too large.
 # By Chebyshev's inequality at most one of a hundred correct logs is refused.
@@ -59,9 +59,8 @@ def as_logged(
 ) -> LoggedTrials:
     """Return the arguments of `SeminormLSTDAgent.add_trials` as logged trials."""
     parts = {"actions": actions, "terminated": terminated, "durations": durations}
-    whole = observations
-    if hasattr(observations, "iterate_episodes"):
-        whole = LoggedTrials.from_minari(observations)
+    is_minari = hasattr(observations, "iterate_episodes")
+    whole = LoggedTrials.from_minari(observations) if is_minari else observations
     if isinstance(whole, LoggedTrials):
         for name, part in {"rewards": rewards, **parts}.items():
             if part is not None:
@@ -69,8 +68,7 @@ def as_logged(
         return whole if action_space is None else replace(whole, action_space=action_space)
     if hasattr(observations, "columns"):
         raise InvalidInputError(
-            "make trials of a table: LoggedTrials.from_frame(frame, trial=..., observation=..., "
-            "reward=...)"
+            "make trials of a table by LoggedTrials.from_frame(frame, trial=..., ...)"
         )
     if rewards is None:
         raise InvalidInputError("rewards are missing: give those of each trial")
@@ -84,11 +82,7 @@ def encoded_trials(
     known: int | None,
     numbers: ActionNumbers | None = None,
 ) -> KeptTrials:
-    """Return logged trials, encoded, and as long as an agent's other trials.
-
-    Timesteps after t_max are left out; None is the ``known`` last timestep of the agent's trials so
-    far, or the end of the longest trial. Without ``numbers`` actions are left out.
-    """
+    """Return encoded trials up to t_max: by default as ``known``, or of the longest one."""
     longest = int(trials.lengths.max()) - 1
     if t_max is None:
         t_max = longest if known is None else known
@@ -106,29 +100,37 @@ def encoded_trials(
     if ended.any() and not encoding.ends:
         i = int(np.argmax(ended))
         raise TerminationError(
-            f"trial {i} terminated at timestep {trials.lengths[i] - 1}: the evaluator is for "
-            "continuing tasks, which never terminate. Take the end for an absorbing state without "
-            'reward by on_termination="absorb". A trial that was cut short did not terminate'
+            f"trial {i} terminated at timestep {trials.lengths[i] - 1}: {NEVER}. A trial that was "
+            "cut short did not terminate"
         )
-    flat = _encoded(encoding, trials)
-    encoding.check_features(flat[: trials.lengths[0] + 1])
-    actions = durations = None
+    states = _encoded(encoding, trials)
+    encoding.check_features(states[: trials.lengths[0] + 1])
+    flat: dict[str, Any] = {"rewards": np.concatenate(trials.rewards)}
     if trials.durations is not None:
-        durations = np.concatenate(trials.durations)
+        flat["durations"] = np.concatenate(trials.durations)
     if numbers is not None and trials.actions is not None:
-        actions = _as_numbers(trials, numbers)
-    how = encoding.compact(flat), trials.lengths, trials.terminated, T - 1, encoding.terminal
-    rewards = np.concatenate(trials.rewards)
-    return padded(*how, rewards=rewards, durations=durations, actions=actions)
+        flat["actions"] = _as_numbers(trials.actions, numbers)
+    how = trials.lengths, trials.terminated, T - 1, encoding.terminal
+    return padded(encoding.compact(states), *how, **flat)
 
 
 def _encoded(encoding: Encoding, trials: LoggedTrials) -> States:
     """Return the states of all trials, one after the other; errors say where."""
     try:
-        states = encoding.encode_table(joined(trials.observations))
+        states = encoding.encode_table(
+            each_array(lambda *parts: np.concatenate(parts), *trials.observations)
+        )
     except (InvalidInputError, TypeError, ValueError, LookupError):
-        parts = [_of_trial(encoding, i, seen) for i, seen in enumerate(trials.observations)]
-        states = np.concatenate(parts)
+        found = []
+        for i, seen in enumerate(trials.observations):
+            try:
+                found.append(encoding.encode_table(seen))
+            except InvalidInputError as error:
+                parts = (take(seen, slice(t, t + 1)) for t in range(batch_size(seen)))
+                t = first_refused(encoding.encode_table, parts)
+                where = "" if t is None else f", observation {t}"
+                raise InvalidInputError(f"{error} in trial {i}{where}") from None
+        states = np.concatenate(found)
     box = None if encoding.is_counted else spaces.flatten_space(encoding.space)
     if isinstance(box, spaces.Box):
         outside = ((states < box.low) | (states > box.high)).any(axis=1)
@@ -136,62 +138,38 @@ def _encoded(encoding: Encoding, trials: LoggedTrials) -> States:
             place = int(np.argmax(outside))
             i, t = _place(trials.lengths + 1, place)
             raise InvalidInputError(
-                f"observation {t} of trial {i} is {states[place]}, outside {encoding.space}: name "
-                "its space"
+                f"observation {t} of trial {i} is {states[place]}, outside {encoding.space}"
             )
     return states
-
-
-def _of_trial(encoding: Encoding, i: int, observed: Any) -> States:
-    try:
-        return encoding.encode_table(observed)
-    except InvalidInputError as error:
-        where = f"in trial {i}"
-        for t in range(batch_size(observed)):
-            try:
-                encoding.encode_table(take(observed, slice(t, t + 1)))
-            except InvalidInputError:
-                where += f", observation {t}"
-                break
-        raise InvalidInputError(f"{error} {where}") from None
 
 
 def implied_space(trials: LoggedTrials) -> gym.Space[Any] | None:
     """Return the space of a log: named, or unbounded for vectors of floats."""
     if trials.observation_space is not None:
         return trials.observation_space
-    observed: NDArray[Any] | Any = trials.observations[0]
-    if isinstance(observed, np.ndarray) and observed.dtype.kind == "f" and observed.ndim > 1:
-        dtype: Any = observed.dtype.type
-        return spaces.Box(-np.inf, np.inf, observed.shape[1:], dtype)
+    seen: Any = trials.observations[0]
+    if isinstance(seen, np.ndarray) and seen.dtype.kind == "f" and seen.ndim > 1:
+        return spaces.Box(-np.inf, np.inf, seen.shape[1:], seen.dtype.type)
     return None
 
 
 def action_numbers(
     trials: LoggedTrials, known: ActionNumbers | None, policy: Any
 ) -> ActionNumbers | None:
-    """Return the number of Discrete actions and the first one; None if not known.
-
-    A space of actions must agree with the trials so far (``known``).
-    """
-    if trials.actions is None:
+    """Return the number of Discrete actions and the first one; None if not known."""
+    space = None if trials.actions is None else _action_space(trials, policy)
+    if not isinstance(space, spaces.Discrete):
         return known
-    space, told = _action_space(trials, policy), None
-    if isinstance(space, spaces.Discrete):
-        told = discrete_actions(space)
-        if trials.action_space is not None and known not in (None, told):
-            raise InvalidInputError(
-                f"actions of the trials so far are {in_words(known)}; the log has {space}"
-            )
+    told = discrete_actions(space)
+    if known is not None and known != told and trials.action_space is not None:
+        raise InvalidInputError(
+            f"actions of the trials so far are {in_words(known)}; the log has {space}"
+        )
     return known or told
 
 
 def _action_space(trials: LoggedTrials, policy: Any) -> gym.Space[Any]:
-    """Return the space of logged actions.
-
-    If the log does not name it, integers are actions from 0 to the largest, in the log or in a
-    policy's table.
-    """
+    """Return the space of logged actions: named, or up to the largest of the log or a table."""
     assert trials.actions is not None
     if trials.action_space is not None:
         return trials.action_space
@@ -207,21 +185,18 @@ def _action_space(trials: LoggedTrials, policy: Any) -> gym.Space[Any]:
     return spaces.Box(-np.inf, np.inf, trials.actions[0].shape[1:], np.float64)
 
 
-def _as_numbers(trials: LoggedTrials, numbers: ActionNumbers) -> IntArray:
+def _as_numbers(actions: list[NDArray[Any]], numbers: ActionNumbers) -> IntArray:
     """Return the actions of all trials in one array, from 0; raise if one is invalid."""
-    assert trials.actions is not None
-    wrong = [(i, each[0]) for i, each in enumerate(trials.actions) if not _are_numbers(each)]
-    if not wrong:
-        number = np.concatenate(trials.actions)
-        places = np.flatnonzero(are_none(number, numbers))[:1].tolist()
-        wrong = [(_place(trials.lengths, place)[0], number[place]) for place in places]
-    if wrong:
-        raise InvalidInputError(
-            f"actions are {in_words(numbers)}; trial {wrong[0][0]} has {wrong[0][1]}: name all of "
-            "them with action_space= when the first trials are added"
-        )
-    found: IntArray = number.astype(np.int64) - numbers[1]
-    return found
+    if all(map(_are_numbers, actions)):
+        flat = np.concatenate(actions)
+        if not are_none(flat, numbers).any():
+            return np.asarray(flat.astype(np.int64) - numbers[1])
+    wrong = (each[are_none(each, numbers)] if _are_numbers(each) else each for each in actions)
+    i, found = next((i, each[0]) for i, each in enumerate(wrong) if len(each))
+    raise InvalidInputError(
+        f"actions are {in_words(numbers)}; trial {i} has {found}: name all of them with "
+        "action_space= when the first trials are added"
+    )
 
 
 def _are_numbers(actions: NDArray[Any]) -> bool:
@@ -238,22 +213,26 @@ def _place(sizes: IntArray, place: int) -> tuple[int, int]:
 def check_actions(
     policy: Policy, trials: LoggedTrials, encoding: Encoding, batched: bool | None = None
 ) -> None:
-    """Raise unless a policy takes the logged actions, as often as its table says.
-
-    A function that changes its answers cannot be checked.
-    """
+    """Raise unless a policy takes the logged actions, as often as its table says."""
     if trials.actions is None:
         raise InvalidInputError(
-            "actions show whether trials are of a policy, and the log has none: give actions, or "
-            "leave policy= out if the trials are of the policy that is evaluated"
+            "policy= is compared with actions, and the log has none: give actions, or leave it out"
         )
     action_space = _action_space(trials, policy)
     actor = make_actor(policy, encoding.space, action_space, batched)
     if callable(policy):
-        _check_calls(actor, trials)
+        rng = np.random.default_rng(0)  # an actor takes one; a function draws from its own
+        for i, taken in enumerate(trials.actions):
+            leaving = take(trials.observations[i], np.arange(len(taken)))
+            answers = actor(leaving, rng)
+            close = np.isclose(answers, taken, rtol=_RELATIVE, atol=_ABSOLUTE)
+            same = np.asarray(close.reshape(len(taken), -1).all(axis=1))
+            if not same.all():
+                if not np.array_equal(actor(leaving, rng), answers):
+                    return
+                raise _never(trials, i, int(np.argmin(same)))
         return
-    A, first = discrete_actions(action_space)
-    table = np.asarray(policy)
+    (A, first), table = discrete_actions(action_space), np.asarray(policy)
     probabilities = check_probabilities(np.eye(A)[table - first] if table.ndim == 1 else table)
     actions = np.concatenate(trials.actions)
     if not _are_numbers(actions):
@@ -265,7 +244,7 @@ def check_actions(
     number = np.where(possible, actions - first, 0).astype(np.int64)
     possible &= probabilities[state, number] > 0.0
     if not possible.all():
-        raise _never(trials, int(np.argmin(possible)))
+        raise _never(trials, *_place(trials.lengths, int(np.argmin(possible))))
     counts = np.bincount(state * A + number, minlength=probabilities.size).reshape(-1, A)
     seen = np.flatnonzero(counts.any(axis=1))
     n, observed, pi = counts[seen].sum(axis=1), counts[seen], probabilities[seen]
@@ -279,34 +258,13 @@ def check_actions(
         worst = int(np.argmax(terms - (k - 1)))
         raise InvalidInputError(
             f"the log's actions are not drawn by the policy: in state {seen[worst]} they are "
-            f"{observed[worst].tolist()}, by {pi[worst].tolist()}. Without policy= they are not "
-            "checked"
+            f"{observed[worst].tolist()}, by {pi[worst].tolist()}"
         )
 
 
-def _check_calls(actor: Actor, trials: LoggedTrials) -> None:
-    """Raise unless a function of observations returns the logged actions."""
+def _never(trials: LoggedTrials, i: int, t: int) -> InvalidInputError:
     assert trials.actions is not None
-    rng = np.random.default_rng(0)  # an actor takes one; a function draws from its own
-    place = 0
-    for observed, actions in zip(trials.observations, trials.actions, strict=True):
-        leaving = take(observed, np.arange(batch_size(observed) - 1))
-        answers = actor(leaving, rng)
-        close = np.isclose(answers, actions, rtol=_RELATIVE, atol=_ABSOLUTE)
-        same = np.asarray(close.reshape(len(actions), -1).all(axis=1))
-        if not same.all():
-            if not np.array_equal(actor(leaving, rng), answers):
-                return
-            raise _never(trials, place + int(np.argmin(same)))
-        place += len(actions)
-
-
-def _never(trials: LoggedTrials, place: int) -> InvalidInputError:
-    """Return the error of action number ``place`` of the log, which a policy never takes."""
-    assert trials.actions is not None
-    i, t = _place(trials.lengths, place)
     return InvalidInputError(
         f"trial {i} takes action {trials.actions[i][t]} on observing "
-        f"{take(trials.observations[i], t)} at timestep {t}, which the policy never does: trials "
-        "of another policy have other values. Without policy= they are not checked"
+        f"{take(trials.observations[i], t)} at timestep {t}, which the policy never does"
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -22,10 +22,11 @@ from lstd_agent.features.tables import Features, Standardized, feature_table, ve
 from lstd_agent.trials.spaces import (
     Numbering,
     as_batch,
-    boxes_in,
+    each_array,
     flat_size,
     flatten_batch,
-    one_or_many,
+    is_batch,
+    members,
     plain_array,
 )
 
@@ -88,30 +89,36 @@ class _Shared:
     def encode_any(self, observations: Any) -> tuple[States, tuple[int, ...]]:
         """Return the states of one observation or a batch of m, and its shape, () or (m,).
 
-        Discrete observations may have any shape. For a Dict or Tuple space a list holds single
-        observations.
+        Discrete ones may have any shape; of a Dict or Tuple space a list holds single ones.
         """
         if self.is_discrete:
             states = self.encode(observations)
             return states.ravel(), states.shape
-        batch, is_single = one_or_many(self.space, observations)
-        states = self.encode(batch)
-        return states, () if is_single else (len(states),)
+        if isinstance(observations, list) and members(self.space) is not None:
+            try:
+                observations = each_array(lambda *parts: np.stack(parts), *observations)
+            except (TypeError, ValueError, LookupError) as error:
+                raise InvalidInputError(
+                    f"a list of observations of {self.space} has one in each place: {error}"
+                ) from error
+        if is_batch(self.space, observations):
+            states = self.encode(observations)
+            return states, (len(states),)
+        return self.encode(as_batch(observations)), ()
 
     def encode_logged(self, observations: NDArray[Any]) -> States:
         """Return the states of logged observations (m, n, k); NaN marks the end of a trial."""
         living = np.ones(observations.shape[:2], dtype=bool)
         if observations.dtype.kind == "f":
             living = ~np.isnan(observations).any(axis=2)
-        if not (self.ends or living.all()):
-            trial, t = np.argwhere(~living)[0]
+        wrong = ~living
+        if self.ends:
+            wrong[:, 1:] = living[:, 1:] & ~living[:, :-1]
+        if wrong.any():
+            trial, t = np.argwhere(wrong)[0]
             raise InvalidInputError(
-                f"observation {t} of trial {trial} is NaN, which marks the end of a trial: with "
-                "on_termination='absorb' trials may end"
-            )
-        if (living[:, 1:] & ~living[:, :-1]).any() or not living[:, 0].all():
-            raise InvalidInputError(
-                "a trial does not start at its end, and does not go on after it"
+                f"at observation {t} of trial {trial}: NaN marks the end of a trial, which needs "
+                "on_termination='absorb', and a trial does not start at its end or go on after it"
             )
         found = self._states_of(observations[living])
         states = np.empty((*living.shape, *found.shape[1:]), found.dtype)
@@ -128,11 +135,9 @@ class _Shared:
 
 
 class CountedEncoding(_Shared):
-    """Observations of a finite space, as numbers.
+    """Observations of a finite space, as numbers; the terminal state, if any, is the last one.
 
-    Functions and transformers of observations get (n,) numbers of a Discrete space, and the parts
-    (n, k) of any other (see `lstd_agent.trials.spaces`). If the task ends, the terminal state comes
-    after the others.
+    Features are of numbers (n,) of a Discrete space, and of the parts (n, k) of any other.
     """
 
     is_counted = True
@@ -186,8 +191,7 @@ class CountedEncoding(_Shared):
             observations = whole if (whole == observations).all() else observations
         if self.is_discrete and np.ndim(observations) != 1:
             raise InvalidInputError(
-                f"observations of {self.space} in a trial are one number each; got an array of "
-                f"shape {np.shape(observations)}"
+                f"observations of {self.space} are one number each; got {np.shape(observations)}"
             )
         return self.encode(observations)
 
@@ -251,11 +255,7 @@ def _key(observation: Any) -> Any:
 
 
 class VectorEncoding(_Shared):
-    """Observations of any other space, flattened; features are a function or a transformer.
-
-    Vectors keep the type of their numbers. The terminal state of a task that ends is a vector
-    of NaN.
-    """
+    """Observations of any other space, flattened, in the type of their numbers; NaN is the end."""
 
     terminal = np.nan
 
@@ -265,7 +265,9 @@ class VectorEncoding(_Shared):
         self._compute = vector_features(features)
         # The shape of observations that only need their own axes flattened.
         self._shape = space.shape if isinstance(space, spaces.Box) else None
-        self._members = boxes_in(space)
+        found = members(space) or []
+        are_boxes = all(isinstance(member, spaces.Box) for _, member in found)
+        self._members = {name: member.shape or () for name, member in found if are_boxes}
 
     def encode(self, observations: Any) -> NDArray[Any]:
         """Return the vectors (n, k) of a batch of observations, as a new array."""
@@ -278,10 +280,7 @@ class VectorEncoding(_Shared):
         return np.asarray(state)
 
     def hold(self, observation: Any) -> NDArray[Any]:
-        """Return a single observation as a vector of its own (k,), to be checked when encoded.
-
-        A copy, since an environment may write its next observation into the same array.
-        """
+        """Return a copy of a single observation as a vector (k,), to be checked when encoded."""
         if self.is_single(observation):
             vector: NDArray[Any] = observation.flatten()
             return vector
@@ -345,6 +344,16 @@ class VectorEncoding(_Shared):
         return vectors.astype(dtype, copy=False)
 
 
+def first_refused(encode: Callable[[Any], Any], parts: Iterable[Any]) -> int | None:
+    """Return the number of the first part that cannot be encoded, if there is one."""
+    for i, part in enumerate(parts):
+        try:
+            encode(part)
+        except InvalidInputError:
+            return i
+    return None
+
+
 Encoding: TypeAlias = CountedEncoding | VectorEncoding
 """Either kind: both have the same interface, and ``is_counted`` distinguishes them."""
 
@@ -352,10 +361,7 @@ Encoding: TypeAlias = CountedEncoding | VectorEncoding
 def make_encoding(
     space: Space[Any], features: Features, ends: bool, observations: ObservationKind = "auto"
 ) -> Encoding:
-    """Return the encoding of an observation space.
-
-    ``"auto"`` counts Discrete spaces, and other finite ones of at most `MAX_COUNTED` elements.
-    """
+    """Return the encoding of an observation space; ``"auto"`` is as `MAX_COUNTED` says."""
     check_choice("observations", observations, get_args(ObservationKind))
     if observations == "auto":
         numbering = Numbering.of(space)

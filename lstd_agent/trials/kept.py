@@ -84,10 +84,8 @@ class KeptTrials:
 
         Parameters
         ----------
-        observations : array_like, shape (m, t_max + 2, ...)
-            Axes after the second are flattened.
-        rewards, lengths, actions, explored, durations : array_like
-            As the attributes.
+        observations, rewards, lengths, actions, explored, durations : array_like
+            As the attributes; axes of observations after the second are flattened.
 
         Raises
         ------
@@ -95,16 +93,11 @@ class KeptTrials:
             If shapes do not fit, or a number is not finite.
         """
         states, paid = plain_array(observations, "observations"), real_array(rewards, "rewards")
-        if states.ndim < 2 or paid.ndim != 2 or not paid.size:
+        m, n = paid.shape if paid.ndim == 2 else (0, 0)
+        if not paid.size or states.shape[:2] != (m, n + 1):
             raise InvalidInputError(
-                "trials are observations (m, t_max + 2, ...) and rewards (m, t_max + 1); got "
-                f"shapes {states.shape} and {paid.shape}"
-            )
-        m, n = paid.shape
-        if states.shape[:2] != (m, n + 1):
-            raise InvalidInputError(
-                f"rewards of {m} trials over {n} timesteps need observations of shape ({m}, "
-                f"{n + 1}, ...), what followed the last one included; got {states.shape}"
+                "trials are observations (m, t_max + 2, ...), what followed the last timestep "
+                f"included, and rewards (m, t_max + 1); got shapes {states.shape} and {paid.shape}"
             )
         if states.dtype.kind not in "fiub":
             raise InvalidInputError(f"observations must be real numbers; got {states.dtype}")
@@ -114,12 +107,15 @@ class KeptTrials:
                 f"observations must be finite; one of trial {trial} at timestep {t} is not"
             )
         check_rewards(paid, _WHERE)
-        were_explored = _by_timestep("explored", explored, "b", paid.shape)
+        were_explored = _checked("explored", explored, "b", paid.shape)
+        sizes = _checked("lengths", lengths, "iu", (m,))
+        if sizes is not None and not 1 <= sizes.min() <= sizes.max() <= n:
+            raise InvalidInputError(f"lengths of trials are from 1 to {n}; got {lengths!r}")
         return cls(
             states.reshape(m, n + 1, -1),
             paid,
-            _checked_lengths(lengths, m, n),
-            _by_timestep("actions", actions, "iu", paid.shape),
+            None if sizes is None or (sizes == n).all() else sizes.astype(np.int64),
+            _checked("actions", actions, "iu", paid.shape),
             were_explored if np.any(were_explored) else None,
             None if durations is None else checked_durations(durations, paid.shape, _WHERE),
         )
@@ -137,50 +133,36 @@ class KeptTrials:
     @property
     def nbytes(self) -> int:
         """Memory that the trials take, in bytes."""
-        times = 0 if self.durations is None else int(self.durations.nbytes)
-        return int(self.observations.nbytes) + int(self.rewards.nbytes) + times
+        parts = self.observations, self.rewards, self.durations
+        return sum(int(part.nbytes) for part in parts if part is not None)
 
     def __add__(self, other: KeptTrials) -> KeptTrials:
         if not isinstance(other, KeptTrials):
             raise InvalidInputError(f"kept trials do not add to {type(other).__name__}")
-        if other.observations.shape[1:] != self.observations.shape[1:]:
+        ours, theirs = self.observations.shape[1:], other.observations.shape[1:]
+        if ours != theirs:
             raise InvalidInputError(
-                f"trials of shape {self.observations.shape[1:]} (timesteps, components) do not "
-                f"add to trials of shape {other.observations.shape[1:]}"
+                f"trials of shape {ours} (timesteps, components) do not add to {theirs}"
             )
-        check_both_timed(self.durations, other.durations)
+        check_timed(self.durations is not None, other.durations)
         return together([self, other])
 
     def part(self, name: str) -> NDArray[Any]:
-        """Return an array by its name, of shape (m, ...), with default values if it is None.
-
-        Parameters
-        ----------
-        name : str
-        """
-        held: NDArray[Any] | None = getattr(self, name)
-        if held is not None:
-            return held
-        if name == "lengths":
-            return self.all_lengths
-        return np.full(self.rewards.shape, _MISSING[name])
+        """Return the array ``name``, shape (m, ...); default values if it is None."""
+        held: NDArray[Any] | None = self.all_lengths if name == "lengths" else getattr(self, name)
+        return np.full(self.rewards.shape, _MISSING[name]) if held is None else held
 
     def take(self, index: Any) -> KeptTrials:
-        """Return some of the trials.
-
-        Parameters
-        ----------
-        index : slice or ndarray of int
-        """
+        """Return the trials at ``index``, a slice or an array of integers."""
         parts = {name: part[index] for name, part in vars(self).items() if part is not None}
         return KeptTrials(**parts)
 
     @property
     def own(self) -> BoolArray | None:
         """Which transitions are the policy's, shape (m, t_max + 1); None if all are."""
-        if self.lengths is None:
-            return None if self.explored is None else ~self.explored
-        has: BoolArray = np.arange(self.t_max + 1) < self.lengths[:, None]
+        if self.lengths is None and self.explored is None:
+            return None
+        has: BoolArray = np.arange(self.t_max + 1) < self.all_lengths[:, None]
         return has if self.explored is None else has & ~self.explored
 
     @property
@@ -190,13 +172,7 @@ class KeptTrials:
         return full if self.lengths is None else self.lengths
 
     def states(self, n: int | None = None) -> NDArray[Any]:
-        """Return states, shape (n, t_max + 1, k); infinite after a trial was cut short.
-
-        Parameters
-        ----------
-        n : int, optional
-            Of the first n trials; by default of all.
-        """
+        """Return states of the first ``n`` trials, shape (n, t_max + 1, k); infinite once cut."""
         states = self.observations[:n, :-1]
         if self.lengths is not None:
             # The smallest floats that hold all of them.
@@ -215,8 +191,8 @@ def padded(
 ) -> KeptTrials:
     """Return trials over timesteps 0 to t_max that are given one after the other.
 
-    Trial i has ``lengths[i]`` timesteps, and one state more. If it ended, it stays in the terminal
-    state; otherwise it was cut short if it is shorter. ``flat`` are other parts of `KeptTrials`.
+    Trial i has ``lengths[i]`` timesteps and one more state; ``flat`` are other parts. If it is
+    shorter, it stays in the terminal state if it ended, and was cut short otherwise.
     """
     T, before = t_max + 1, np.cumsum(lengths) - lengths
     n, t = np.minimum(lengths, T), np.arange(T + 1)
@@ -238,73 +214,58 @@ def padded(
     return KeptTrials(found, lengths=n if (n < T).any() else None, **parts)
 
 
-def together(portions: list[KeptTrials], *, in_file: bool = False) -> KeptTrials:
-    """Return the trials of all portions, at least one, in temporary files if they shall be."""
+def together(
+    portions: list[KeptTrials], *, in_file: bool = False, order: IntArray | None = None
+) -> KeptTrials:
+    """Return the trials of all portions, by an order if given, in temporary files if told so."""
     if len(portions) == 1 and not in_file:
-        return portions[0]
+        return portions[0] if order is None else portions[0].take(order)
     parts: dict[str, Any] = {}
     for name in vars(portions[0]):
         if any(getattr(portion, name) is not None for portion in portions):
             pieces = [portion.part(name) for portion in portions]
             shape = (sum(map(len, pieces)), *pieces[0].shape[1:])
-            parts[name] = _allocated(shape, np.result_type(*pieces), in_file)
-            np.concatenate(pieces, out=parts[name])
+            whole = parts[name] = _allocated(shape, np.result_type(*pieces), in_file)
+            if order is None:
+                np.concatenate(pieces, out=whole)
+                continue
+            step = max(1, _CHUNK // whole[:1].size)
+            for i in range(0, len(order), step):
+                whole[i : i + step] = pieces[0][order[i : i + step]]
     return KeptTrials(**parts)
 
 
-def taken_to_file(trials: KeptTrials, index: IntArray) -> KeptTrials:
-    """Return some of the trials, copied into temporary files."""
-    parts = {name: part for name, part in vars(trials).items() if part is not None}
-    for name, part in parts.items():
-        parts[name] = _allocated((len(index), *part.shape[1:]), part.dtype, in_file=True)
-        step = max(1, _CHUNK // part[:1].size)
-        for i in range(0, len(index), step):
-            parts[name][i : i + step] = part[index[i : i + step]]
-    return KeptTrials(**parts)
-
-
-def bad_reward(reward: Any) -> str:
-    """Return what is wrong with a reward that is huge or not finite."""
-    if np.isfinite(reward):
-        return f"rewards must be at most {MAX_REWARD:g} in size; got {reward}"
-    return f"rewards must be finite; got {reward}"
+def check_range(what: str, numbers: FloatArray, least: float, where: str) -> None:
+    """Raise unless numbers are in a range; ``where`` formats the index of one that is not."""
+    fine = (numbers >= least) & (numbers <= MAX_REWARD)
+    if not fine.all():
+        index = np.argwhere(~fine)[0]
+        raise InvalidInputError(
+            f"{what} must be finite, from {least:g} to {MAX_REWARD:g}; got {numbers[tuple(index)]} "
+            + where.format(*index)
+        )
 
 
 def check_rewards(rewards: FloatArray, where: str) -> None:
-    """Raise unless rewards are finite and not huge; ``where`` formats the index of one."""
-    fine = np.abs(rewards) <= MAX_REWARD
-    if not fine.all():
-        index = np.argwhere(~fine)[0]
-        raise InvalidInputError(f"{bad_reward(rewards[tuple(index)])} {where.format(*index)}")
+    """Raise unless rewards are finite and not huge."""
+    check_range("rewards", rewards, -MAX_REWARD, where)
 
 
 def checked_durations(durations: ArrayLike, shape: tuple[int, ...], where: str) -> FloatArray:
-    """Return durations as an array of a shape, checked; ``where`` formats the index of one."""
+    """Return durations as an array of a shape, checked."""
     times = real_array(durations, "durations")
     if times.shape not in ((), shape):
         raise InvalidInputError(f"durations have the shape {shape}; got {durations!r}")
     times = np.broadcast_to(times, shape)
-    fine = (times >= 0.0) & (times <= MAX_REWARD)
-    if not fine.all():
-        index = np.argwhere(~fine)[0]
-        raise InvalidInputError(
-            f"durations must be at least 0 and at most {MAX_REWARD:g}; got {times[tuple(index)]} "
-            + where.format(*index)
-        )
+    check_range("durations", times, 0.0, where)
     return times
-
-
-def check_both_timed(ours: Any, theirs: Any) -> None:
-    """Raise `InvalidInputError` if only one of two groups of trials has durations."""
-    check_timed(ours is not None, theirs)
 
 
 def check_timed(is_timed: bool | None, durations: Any) -> None:
     """Raise unless durations are given if trials are timed; None if that is not known yet."""
     if is_timed not in (None, durations is not None):
         raise InvalidInputError(
-            "some trials or steps have durations and others do not: give all of them durations "
-            "(1 where a step takes one unit of time), or none, or forget the others with reset()"
+            "some trials or steps have durations and others do not: give all durations, or none"
         )
 
 
@@ -332,13 +293,8 @@ def in_words(n_bytes: int) -> str:
     return f"{n_bytes / 1000**power:.3g} {('bytes', 'kB', 'MB', 'GB', 'TB')[power]}"
 
 
-def has_gaps(n_at: IntArray | None) -> bool:
-    """Return whether some trials miss a timestep but have a later one, because of exploration."""
-    return n_at is not None and bool((np.diff(n_at) > 0).any())
-
-
-def _by_timestep(name: str, given: ArrayLike | None, kinds: str, shape: tuple[int, ...]) -> Any:
-    """Return an optional array with one number a timestep, checked."""
+def _checked(name: str, given: ArrayLike | None, kinds: str, shape: tuple[int, ...]) -> Any:
+    """Return an optional array of a shape, checked."""
     if given is None:
         return None
     checked = plain_array(given, name)
@@ -347,16 +303,3 @@ def _by_timestep(name: str, given: ArrayLike | None, kinds: str, shape: tuple[in
             f"{name} of these trials have shape {shape}; got {checked.shape}, {checked.dtype}"
         )
     return checked
-
-
-def _checked_lengths(lengths: ArrayLike | None, m: int, n: int) -> IntArray | None:
-    """Return the number of timesteps of each of m trials; None if all have n."""
-    if lengths is None:
-        return None
-    checked = plain_array(lengths, "lengths")
-    are_numbers = checked.shape == (m,) and checked.dtype.kind in "iu"
-    if not are_numbers or checked.min() < 1 or checked.max() > n:
-        raise InvalidInputError(
-            f"the lengths of {m} trials are {m} integers from 1 to {n}; got {lengths!r}"
-        )
-    return None if (checked == n).all() else checked.astype(np.int64)

@@ -2,8 +2,7 @@
 
 A trial of n transitions has n + 1 observations, n rewards and, if logged, n actions and n
 durations. ``rewards[t]`` and ``actions[t]`` belong to leaving ``observations[t]``. A shorter trial
-was *cut short*, unless it terminated: its next states are unknown, but the task did not end. Its
-transitions count, because equations are of single transitions.
+was *cut short*, unless it terminated. Its transitions count: equations are of single transitions.
 """
 
 from __future__ import annotations
@@ -19,22 +18,10 @@ from numpy.typing import ArrayLike, NDArray
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.trials.kept import check_rewards, checked_durations
-from lstd_agent.trials.spaces import (
-    batch_size,
-    each_array,
-    plain_array,
-    real_array,
-)
+from lstd_agent.trials.spaces import batch_size, each_array, plain_array, real_array
 
 Columns = str | Sequence[str]
 """The name of a column, or names of several columns that are a vector."""
-
-
-_SHIFTED = (
-    "add the observation that followed the last reward, or leave the last reward (and action) out. "
-    "If rewards[t] was paid on *entering* observations[t], they are shifted by one: leave the "
-    "first out"
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,8 +89,7 @@ class LoggedTrials:
         Parameters
         ----------
         observations : array_like, shape (m, n + 1, ...), or iterable of batches
-            Lengths may differ. For a Dict or Tuple space each batch is a dict or tuple of arrays (n
-            + 1, ...).
+            For a Dict or Tuple space each batch is a dict or tuple of arrays (n + 1, ...).
         rewards, actions, durations : array_like, shape (m, n), or iterable of array_like
             Of leaving ``observations[i][t]``. Actions and durations are optional.
         terminated : array_like of bool, shape (m,), optional
@@ -140,18 +126,17 @@ class LoggedTrials:
                 )
             check_rewards(each, where)
             paid[i], n = each, len(each)
-            if (n_observations := batch_size(batch)) != n + 1:
-                remedy = _SHIFTED if n_observations == n else "give them one for one"
+            if batch_size(batch) != n + 1:
                 raise InvalidInputError(
-                    f"trial {i} has {n_observations} observations and {n} rewards; rewards[t] is "
-                    f"paid on leaving observations[t], and one more observation follows: {remedy}"
+                    f"trial {i} has {batch_size(batch)} observations, {n} rewards: give one more "
+                    "observation than rewards, the one that followed the last. Rewards paid on "
+                    "*entering* observations are shifted by one: leave the first out"
                 )
             if taken is not None:
                 taken[i] = plain_array(taken[i], "the actions of a trial")
                 if taken[i].shape[:1] != (n,):
                     raise InvalidInputError(
-                        f"actions of trial {i} have shape {taken[i].shape}; there are {n} rewards: "
-                        "give one action for each reward"
+                        f"actions of trial {i}: {taken[i].shape}; give one action for each reward"
                     )
             if times is not None:
                 times[i] = checked_durations(times[i], each.shape, where)
@@ -181,19 +166,14 @@ class LoggedTrials:
         ----------
         frame : DataFrame or mapping
             Columns ``frame[name]`` are array-like: of pandas, polars, or a dict.
-        trial : str
-            Column of trial numbers or names.
-        observation : str or sequence of str
-            Column of numbered states, or columns that make up a vector.
-        reward : str
-            Column of rewards on leaving the row's observation.
+        trial, reward : str
+            Columns of trial numbers or names, and of rewards on leaving the row's observation.
+        observation, action, next_observation : str or sequence of str
+            Column of numbers, or columns that make up a vector. Without ``next_observation`` a
+            trial's last row is only an observation, and its reward must be missing (NaN).
         timestep : str, optional
-            Column of consecutive integers with the same start in each trial, by which rows are
-            sorted. By default rows are in order.
-        action : str or sequence of str, optional
-        next_observation : str or sequence of str, optional
-            Columns of the next observation. Without them a trial's last row is only an observation,
-            and its reward must be missing (NaN).
+            Column of consecutive integers with the same start in each trial; by default rows are in
+            order.
         terminated : str, optional
             Column of bool: true in a trial's last row, if it ended there.
         duration, time : str, optional
@@ -208,29 +188,18 @@ class LoggedTrials:
         InvalidInputError
             If a column or a timestep is missing, or rows do not follow each other.
         """
-        roles = {
-            "trial": trial,
-            "timestep": timestep,
-            "reward": reward,
-            "terminated": terminated,
-            "duration": duration,
-            "time": time,
-            "observation": observation,
-            "action": action,
-            "next_observation": next_observation,
-        }
+        roles: dict[str, Any] = {"trial": trial, "timestep": timestep, "reward": reward}
+        roles |= {"terminated": terminated, "duration": duration, "time": time, "action": action}
+        roles |= {"observation": observation, "next_observation": next_observation}
         columns = {role: _column(frame, name, role) for role, name in roles.items() if name}
         trials = _trials_of(columns, drop_last)
         return cls.of(**trials, observation_space=observation_space, action_space=action_space)
 
     @classmethod
     def from_minari(cls, dataset: Any) -> LoggedTrials:
-        """Return the episodes of a Minari dataset (``minari.load_dataset``) as trials.
+        """Return the episodes of a Minari ``dataset`` (``minari.load_dataset``) as trials.
 
-        Parameters
-        ----------
-        dataset : minari.MinariDataset
-            An episode that was truncated is a trial cut short.
+        An episode that was truncated is a trial cut short.
 
         Raises
         ------
@@ -286,7 +255,11 @@ def _column(frame: Any, name: Any, role: str) -> NDArray[Any]:
 
 
 def _trials_of(columns: dict[str, NDArray[Any]], drop_last: bool) -> dict[str, Any]:
-    """Cut the columns of a table, checked, into the arguments of `LoggedTrials.of`."""
+    """Cut the columns of a table into the arguments of `LoggedTrials.of`.
+
+    It raises unless rows are transitions that follow each other. Without columns of next
+    observations, the last row of a trial that did not end is only an observation.
+    """
     reward = columns["reward"]
     if not len(reward):
         raise InvalidInputError("the table has no rows")
@@ -298,7 +271,8 @@ def _trials_of(columns: dict[str, NDArray[Any]], drop_last: bool) -> dict[str, A
     _, first, number = np.unique(columns["trial"], return_index=True, return_inverse=True)
     number = np.argsort(np.argsort(first))[number.ravel()]
     order = np.lexsort((columns.get("timestep", np.arange(len(reward))), number))
-    columns = {name: column[order] for name, column in columns.items()}
+    columns, number = {name: column[order] for name, column in columns.items()}, number[order]
+    reward, observed = columns["reward"].astype(np.float64), columns["observation"]
     # The rows of trial i are those from start[i] to last[i], and n[i] of them are transitions.
     size = np.bincount(number)
     last = np.cumsum(size) - 1
@@ -306,49 +280,19 @@ def _trials_of(columns: dict[str, NDArray[Any]], drop_last: bool) -> dict[str, A
     ends = columns.get("terminated", np.zeros(len(reward), dtype=bool)).astype(bool)
     is_whole = ends[last] | ("next_observation" in columns)
     n = size - 1 + is_whole
-    _check_rows(columns, start, n, ends, drop_last)
-    times = _times(columns, last[is_whole])
-    cut = [slice(a, a + k) for a, k in zip(start.tolist(), n.tolist(), strict=True)]
-    observed = columns["observation"]
-    if "next_observation" in columns:
-        following = columns["next_observation"]
-        seen = [np.append(observed[each], following[each][-1:], axis=0) for each in cut]
-    else:  # observations after an end do not matter: repeat the last one
-        pairs = zip(cut, last, strict=True)
-        seen = [observed[np.minimum(np.arange(c.start, c.stop + 1), b)] for c, b in pairs]
-    parts = {"rewards": columns["reward"], "actions": columns.get("action"), "durations": times}
-    found: dict[str, Any] = {"observations": seen, "terminated": ends[last]}
-    for name, part in parts.items():
-        found[name] = None if part is None else [part[each] for each in cut]
-    return found
-
-
-def _check_rows(
-    columns: Mapping[str, NDArray[Any]],
-    start: IntArray,
-    n: IntArray,
-    ends: BoolArray,
-    drop_last: bool,
-) -> None:
-    """Raise unless rows are transitions that follow each other.
-
-    Trial i starts in row ``start[i]`` and has ``n[i]`` transitions. If its last row is none, it has
-    only an observation.
-    """
-    reward, rows = columns["reward"].astype(np.float64), np.arange(len(ends))
-    number = np.repeat(np.arange(len(start)), np.diff(np.append(start, len(ends))))
-    t, is_last = rows - start[number], np.append(np.diff(number) > 0, True)
-    is_missing, is_open = np.isnan(reward), is_last & (t == n[number])
+    t = np.arange(len(reward)) - start[number]
+    is_last, is_missing = t + 1 == size[number], np.isnan(reward)
+    is_open = is_last & ~is_whole[number]
     is_paid = is_open & ~is_missing & (not drop_last)
-    timestep = columns.get("timestep", t)
+    timestep, ahead = columns.get("timestep", t), np.roll(observed, -1, axis=0)
     if timestep.dtype.kind not in "iuf":
         raise InvalidInputError(
             f"timesteps are integers; got {timestep[0]}: count the steps of each trial"
         )
-    expected, ahead = t + timestep.min(), np.roll(columns["observation"], -1, axis=0)
-    following, unlike = columns.get("next_observation", ahead), np.zeros(len(t), dtype=bool)
-    if "next_observation" in columns:
-        unlike = (ahead != following).reshape(len(t), -1).any(axis=1) & ~is_last
+    following, expected = columns.get("next_observation"), t + timestep.min()
+    if following is None:  # observations after an end do not matter: repeat the last one
+        following = ahead.copy()
+        following[last] = observed[last]
     told = {"t": t, "reward": reward, "timestep": timestep, "expected": expected}
     told |= {"following": following, "ahead": ahead}
     wrong = {
@@ -371,7 +315,9 @@ def _check_rows(
         "rewards must be finite; got nan in row {t} of {trial}: fill the reward in, or cut the "
         "trial before this row": is_missing & ~is_open,
         "row {t} of {trial} is followed by {following}, and the row after it is at {ahead}: are "
-        "rows missing, or is the column of trials wrong?": unlike,
+        "rows missing, or is the column of trials wrong?": (
+            (ahead != following).reshape(len(t), -1).any(axis=1) & ~is_last
+        ),
     }
     for message, those in wrong.items():
         if those.any():
@@ -379,6 +325,14 @@ def _check_rows(
             label = np.asarray(columns["trial"][row]).item()
             facts = {name: numbers[row] for name, numbers in told.items()}
             raise InvalidInputError(message.format(trial=f"trial {label!r}", **facts))
+    times = _times(columns, last[is_whole])
+    cut = [slice(a, a + k) for a, k in zip(start.tolist(), n.tolist(), strict=True)]
+    seen = [np.append(observed[each], following[each][-1:], axis=0) for each in cut]
+    found: dict[str, Any] = {"observations": seen, "terminated": ends[last]}
+    parts = {"rewards": columns["reward"], "actions": columns.get("action"), "durations": times}
+    for name, part in parts.items():
+        found[name] = None if part is None else [part[each] for each in cut]
+    return found
 
 
 def _times(columns: Mapping[str, NDArray[Any]], whole: IntArray) -> Any:
@@ -389,13 +343,11 @@ def _times(columns: Mapping[str, NDArray[Any]], whole: IntArray) -> Any:
     if "time" in columns:
         if len(whole):
             raise InvalidInputError(
-                f"no row follows the last one of trial {columns['trial'][whole[0]]!s}, so time= "
-                "does not give its duration: give duration= instead"
+                f"no time follows the last row of {columns['trial'][whole[0]]}: give duration="
             )
         if columns["time"].dtype.kind not in "fiubM":
             raise InvalidInputError(
-                f"times are numbers or dates; got the text {columns['time'][0]!s}: convert it by "
-                'astype("datetime64[s]")'
+                f"times are numbers or dates; got the text {columns['time'][0]}: use datetime64"
             )
         times = np.diff(columns["time"])
     is_span = times is not None and times.dtype.kind == "m"

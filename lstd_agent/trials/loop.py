@@ -1,4 +1,4 @@
-"""`UserLoop`: transitions of the user's own loop, observed one call at a time and checked.
+"""`UserLoop`: the spaces and the policy of an agent, and the trials of a user's own loop.
 
 Scalars belong to a single trial, batches to trials in lockstep. Timesteps must come in order, and
 each observation must be the one that the last transition led to.
@@ -6,78 +6,103 @@ each observation must be the one that the last transition led to.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from threading import get_ident
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import gymnasium as gym
 import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import VectorEnv
 from numpy.typing import ArrayLike
 
 from lstd_agent.arrays import BoolArray
 from lstd_agent.errors import InvalidInputError, NotFittedError, check_integer
-from lstd_agent.trials.encoding import Encoding
+from lstd_agent.features.tables import Features, Standardized, is_table
+from lstd_agent.trials.collect import AnyEnv, single_spaces
+from lstd_agent.trials.counted import Batches
+from lstd_agent.trials.encoding import Encoding, ObservationKind, make_encoding
 from lstd_agent.trials.kept import check_timed
-from lstd_agent.trials.policies import Actor
+from lstd_agent.trials.policies import Actor, Policy, StatedPolicy, make_actor
 from lstd_agent.trials.recording import LockstepTrials, Recording, SequentialTrials, as_rewards
 from lstd_agent.trials.spaces import is_batch, plain_array
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 # Number of timesteps of finished single trials that are added up together: a few megabytes.
 _MOST_WAITING = 2**18
 
+# Standardized features are measured on at most so many numbers.
+_MOST_MEASURED = 2**26
+
 
 class UserLoop:
-    """The policy and the trials of a user's loop.
+    """Observes the trials of a user's loop; while one is under way, other threads are refused."""
 
-    While a trial is under way, other threads are refused. Finished trials are ``gathered`` in an
-    agent's `Batches`, under the lock. ``known`` returns the encoding of observations if nothing was
-    attached, or raises.
-    """
+    features: Features
+    on_termination: str
+    observations: ObservationKind
+    encoding: Encoding | None
+    _stated: StatedPolicy | None
+    _batches: Batches
+    _lock: AbstractContextManager[Any]
 
-    def __init__(
-        self, gathered: Any, known: Callable[[], Encoding], lock: AbstractContextManager[Any]
-    ) -> None:
-        self._gathered, self._known, self._lock = gathered, known, lock
-        self.policy: tuple[Actor, np.random.Generator, Encoding] | None = None
-        self._sequential: SequentialTrials | None = None
-        self._thread = 0
+    _actor: tuple[Actor, np.random.Generator, Encoding] | None = None
+    _sequential: SequentialTrials | None = None
+    _lockstep: LockstepTrials | None = None
+    _thread = 0
 
-    def begin(self, encoding: Encoding, t_max: int | None = None) -> SequentialTrials:
-        """Observe trials up to t_max, by default the last timestep of the first finished one."""
-        recording = Recording(encoding, self._gathered.n_batches)
-        self._sequential = SequentialTrials(recording, None)
-        self._declared_t_max = t_max
-        self._lockstep: LockstepTrials | None = None
-        self._longest: float = -1  # up to this timestep only the order of timesteps is checked
-        return self._sequential
+    def attach(
+        self,
+        env: AnyEnv,
+        policy: Policy | None = None,
+        *,
+        t_max: int | None = None,
+        seed: int | None = None,
+        batched: bool | None = None,
+        is_same_policy: bool = False,
+    ) -> Self:
+        """Set the spaces and the policy for a loop of the user's own.
 
-    @property
-    def _trial(self) -> SequentialTrials:
-        return self._sequential or self.begin(self._known())
-
-    @property
-    def t_max(self) -> int | None:
-        """The last timestep of every trial, if it is known yet."""
-        known = (self._gathered.t_max, self._trial.t_max, self._declared_t_max)
-        return next((t_max for t_max in known if t_max is not None), None)
-
-    @property
-    def n_waiting(self) -> int:
-        """Finished trials that have not been added yet."""
-        return 0 if self._sequential is None else len(self._sequential.finished)
-
-    @property
-    def under_way(self) -> bool:
-        """Whether a trial has started, and not finished or been dropped."""
-        trial = self._sequential
-        return trial is not None and (self._lockstep is not None or trial.n_timesteps > 0)
+        Parameters
+        ----------
+        env : Env or VectorEnv
+            Only its spaces are used.
+        policy, seed, batched, is_same_policy : optional
+            As in `collect`; the seed is for a stochastic policy.
+        t_max : int, optional
+            The last timestep of every trial; by default the last one of the first finished trial.
+        """
+        if not isinstance(env, gym.Env | VectorEnv):
+            raise InvalidInputError(f"env must be an Env or a VectorEnv; got {env!r}")
+        observation_space, action_space = single_spaces(env)
+        with self._lock:
+            encoding = self._encoding_of(observation_space)
+            if self._under_way:
+                raise InvalidInputError(
+                    "a trial is under way: call end_trial(), or drop_trial() to forget it, first"
+                )
+            seed = None if seed is None else check_integer("seed", seed, 0)
+            actor, stated = None, self._stated
+            if policy is not None:
+                stated = self._check_policy(policy, is_same_policy)
+                actor = make_actor(stated.policy, observation_space, action_space, batched)
+            t_max = None if t_max is None else check_integer("t_max", t_max, 0)
+            self._add_waiting()
+            if t_max is not None:
+                self._batches.check_t_max(t_max)
+            self.encoding, self._stated = encoding, stated
+            self._begin(t_max)
+            if actor is not None:
+                self._actor = actor, np.random.default_rng(seed), encoding
+        return self
 
     def act(self, observation: Any) -> Any:
-        """Return the policy's action, or its actions; see `SeminormLSTDAgent.act`."""
-        if self.policy is None:
+        """Return the action for an ``observation``, or a batch, of the policy of `attach`."""
+        if self._actor is None:
             raise NotFittedError("the agent has no policy: give one to attach()")
-        actor, rng, encoding = self.policy
+        actor, rng, encoding = self._actor
         if not encoding.is_single(observation):
             if is_batch(encoding.space, observation):
                 encoding.encode(observation)
@@ -92,21 +117,38 @@ class UserLoop:
         reward: ArrayLike,
         next_observation: Any,
         terminated: ArrayLike = False,
+        *,
         duration: ArrayLike | None = None,
     ) -> None:
-        """Record a transition, or transitions in lockstep; see `SeminormLSTDAgent.observe`."""
-        trial = self._sequential or self.begin(self._known())
+        """Record a transition of one trial (scalars), or of trials in lockstep (batches).
+
+        Vectors are checked for finite numbers when the trial ends.
+
+        Parameters
+        ----------
+        t : int
+            The timestep, from 0, within the trial.
+        observation, next_observation : observation or batch of n
+            At t, and the next one, before any reset.
+        reward, terminated : number or array_like, shape (n,)
+            The reward's shape distinguishes a batch from a single trial. Without
+            ``on_termination="absorb"``, a trial that terminates raises `TerminationError`; with it,
+            its later observations are ignored.
+        duration : float or array_like, shape (n,), optional
+            At least 0, of all steps of all trials or of none; the gain is then per unit of time.
+        """
+        trial = self._sequential or self._begin()
         if type(reward) is not float and plain_array(reward, "a reward").ndim:
             self._observe_batch(t, observation, reward, next_observation, terminated, duration)
             return
         if self._lockstep is not None:
             raise InvalidInputError("trials in lockstep are under way: call end_trial() first")
-        if t != trial.n_timesteps or t == 0 or t > self._longest or type(t) is not int:
+        most = trial.t_max
+        if type(t) is not int or t != trial.n_timesteps or (most is not None and t > most):
             t = self._checked_timestep(t, trial.n_timesteps)
-            self._longest = math.inf if self.t_max is None else self.t_max
         if t == 0:
-            self._thread = get_ident()
-            trial.start(observation, self._gathered.is_timed)
+            trial.t_max, self._thread = self._t_max, get_ident()
+            trial.start(observation, self._batches.is_timed)
         elif get_ident() != self._thread:
             raise _other_thread()
         elif trial.terminated:
@@ -122,28 +164,26 @@ class UserLoop:
     def _observe_batch(
         self, t: Any, observation: Any, reward: Any, following: Any, terminated: Any, duration: Any
     ) -> None:
-        """Record transitions in lockstep."""
         rewards, (n, *_) = as_rewards(reward, (len(reward),), t), np.shape(reward)
-        if self._trial.n_timesteps:
+        single, trials = self._sequential or self._begin(), self._lockstep
+        if single.n_timesteps:
             raise InvalidInputError("a single trial is under way: call end_trial() first")
-        encoding, trials = self._trial.encoding, self._lockstep
         t = self._checked_timestep(t, trials.n_timesteps if trials else 0)
         if trials is not None and get_ident() != self._thread:
             raise _other_thread()
-        state, next_state = encoding.encode(observation), encoding.encode(following)
+        state, next_state = map(single.encoding.encode, (observation, following))
         shapes = (state.shape[:1], rewards.shape, next_state.shape[:1])
         if n == 0 or shapes != ((n,),) * 3:
             raise InvalidInputError(
-                "a batch has as many observations, rewards and next observations, at least one; "
-                f"got {shapes[0]}, {shapes[1]} and {shapes[2]}"
+                f"a batch has as many observations, rewards and next observations; got {shapes}"
             )
         ended = _flags(terminated, (n,))
         if trials is None:
-            self.flush()
-            check_timed(self._gathered.is_timed, duration)
+            self._flush()
+            check_timed(self._batches.is_timed, duration)
             self._thread = get_ident()
-            how = self._gathered.n_trials, self._gathered.n_stored_trials
-            trials = LockstepTrials(self._trial.recording, state, *how)
+            how = self._batches.n_trials, self._batches.n_stored_trials
+            trials = LockstepTrials(single.recording, state, *how)
         if len(trials.states) != n:
             raise InvalidInputError(
                 f"{len(trials.states)} trials are under way; got observations of {n}"
@@ -155,50 +195,110 @@ class UserLoop:
         self._lockstep = trials
 
     def end_trial(self) -> None:
-        """Finish the trial, or the trials in lockstep; see `SeminormLSTDAgent.end_trial`."""
-        if not self.under_way:
+        """Finish the observed trial, or the trials in lockstep.
+
+        The first one sets ``t_max``, unless `attach` did. A terminated trial may be shorter.
+        """
+        trial = self._sequential
+        if trial is None or not self._under_way:
             raise InvalidInputError("no trial is under way: observe its timesteps first")
         if get_ident() != self._thread:
             raise _other_thread()
         if self._lockstep is not None:
-            self._lockstep.end(self.t_max)
             with self._lock:
-                self._gathered.add(self._lockstep.finish())
+                self._batches.add(self._lockstep.finish(self._t_max))
                 self._lockstep = None
             return
-        trial = self._trial
-        trial.t_max = self.t_max
+        trial.t_max = self._t_max
         trial.end()
-        self._longest = -1
-        if self.n_waiting * (1 + (trial.t_max or 0)) >= _MOST_WAITING:
-            self.flush()
+        if self._n_waiting * (1 + (trial.t_max or 0)) >= _MOST_WAITING:
+            self._flush()
 
     def drop_trial(self) -> None:
-        """Forget the trial, or the trials in lockstep, under way."""
-        if self.under_way:
-            self._lockstep = None
-            self._trial.drop()
+        """Forget the unfinished trial, or the trials in lockstep."""
+        self._lockstep = None
+        if self._sequential is not None:
+            self._sequential.drop()
 
-    def flush(self) -> None:
+    def _begin(self, t_max: int | None = None) -> SequentialTrials:
+        """Observe trials up to t_max, by default the last timestep of the first finished one."""
+        self.encoding = self._encoding_of(None)
+        recording = Recording(self.encoding, self._batches.n_batches)
+        self._sequential, self._lockstep = SequentialTrials(recording, t_max), None
+        return self._sequential
+
+    @property
+    def _t_max(self) -> int | None:
+        """The last timestep of every trial, if it is known yet."""
+        observed = None if self._sequential is None else self._sequential.t_max
+        return observed if self._batches.t_max is None else self._batches.t_max
+
+    @property
+    def _n_waiting(self) -> int:
+        """Finished trials that have not been added yet."""
+        return 0 if self._sequential is None else len(self._sequential.finished)
+
+    @property
+    def _under_way(self) -> bool:
+        """Whether a trial has started, and not finished or been dropped."""
+        trial = self._sequential
+        return trial is not None and (self._lockstep is not None or trial.n_timesteps > 0)
+
+    def _flush(self) -> None:
         """Add up all finished trials."""
         with self._lock:
-            if self.n_waiting:
-                how = self._gathered.n_trials, self._gathered.n_stored_trials
-                self._gathered.add(self._trial.portion(*how))
-                self._trial.finished = []
+            if self._sequential is not None and self._sequential.finished:
+                how = self._batches.n_trials, self._batches.n_stored_trials
+                self._batches.add(self._sequential.portion(*how))
+                self._sequential.finished = []
+
+    def _add_waiting(self) -> None:
+        """Add up waiting trials, and measure standardized features."""
+        self._flush()
+        encoding: Any = self.encoding
+        if encoding is None:
+            return
+        if not encoding.is_measured and self._batches.are_kept:
+            seen = self._batches.total.observations
+            encoding.measure(seen[: max(1, _MOST_MEASURED // seen[0].size)])
+        if isinstance(encoding.given, Standardized):
+            self.features = encoding.given
+
+    def _encoding_of(self, space: gym.Space[Any] | None) -> Encoding:
+        """Return the encoding of the space of all observations, None if features show it."""
+        if self.encoding is not None:
+            if space not in (None, self.encoding.space):
+                raise InvalidInputError(
+                    f"the agent has observed {self.encoding.space} so far; got {space}: reset() it"
+                )
+            return self.encoding
+        if space is None:
+            if not is_table(self.features):
+                raise NotFittedError(
+                    "the observation space is not known: call attach(env), or give it"
+                )
+            space = spaces.Discrete(np.shape(self.features)[0])  # type: ignore[arg-type]
+        return make_encoding(
+            space, self.features, self.on_termination == "absorb", self.observations
+        )
+
+    def _check_policy(self, policy: Policy, is_same: bool) -> StatedPolicy:
+        """Return the policy of the next trials, or raise unless earlier trials share it."""
+        stated = StatedPolicy.of(policy)
+        if self._stated is not None and not is_same and self._batches.n_trials + self._n_waiting:
+            stated.check_same(self._stated)
+        return stated
 
     def _checked_timestep(self, t: object, expected: int) -> int:
         """Return a timestep that comes next, or raise."""
         timestep = check_integer("t", t, 0)
         if timestep != expected:
             raise InvalidInputError(
-                f"timestep {expected} comes next; got t = {t}. To start another trial, call "
-                "end_trial() first, or drop_trial() to forget the one under way"
+                f"timestep {expected} comes next; got t = {t}: end_trial() or drop_trial() first"
             )
-        if self.t_max is not None and timestep > self.t_max:
+        if self._t_max is not None and timestep > self._t_max:
             raise InvalidInputError(
-                f"trials have timesteps 0 to {self.t_max}; got t = {t}: call end_trial() after "
-                f"timestep {self.t_max}"
+                f"trials have timesteps 0 to {self._t_max}; got t = {t}: call end_trial() before"
             )
         return timestep
 
@@ -215,14 +315,12 @@ def _flags(terminated: Any, shape: tuple[int, ...]) -> BoolArray:
 
 def _elsewhere(trial: int, t: int) -> InvalidInputError:
     return InvalidInputError(
-        f"trial {trial} is observed elsewhere at timestep {t} than where timestep {t - 1} left "
-        "it: was the environment reset within the trial? A trial that ends must be "
-        "observed with terminated=True, or dropped with drop_trial()"
+        f"trial {trial} is observed elsewhere at timestep {t} than where timestep {t - 1} left it: "
+        "was the environment reset? A trial ends with terminated=True, or drop_trial()"
     )
 
 
 def _other_thread() -> InvalidInputError:
     return InvalidInputError(
-        "another thread has a trial under way: observe the trials of each thread by an agent of "
-        "its own, and merge() them"
+        "another thread has a trial under way: take an agent a thread, and merge() them"
     )

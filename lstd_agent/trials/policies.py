@@ -1,10 +1,8 @@
 """Policies: an action a state, action probabilities, a function of observations, or a model.
 
-Models of Stable-Baselines3 and scikit-learn have a ``predict`` method. They and torch modules are
-recognized by their methods: no such library is imported before a policy needs it. A model acts by
-``model.predict(observations)``, with its default for drawing actions (``partial(model.predict,
-deterministic=True)`` draws none). `StatedPolicy` compares policies, so that trials of another
-policy are not added by mistake.
+Models of Stable-Baselines3 and scikit-learn, which have a ``predict`` method, and torch modules are
+recognized by their methods: no such library is imported. ``partial(model.predict,
+deterministic=True)`` draws no actions. `StatedPolicy` compares policies: one agent has one.
 """
 
 from __future__ import annotations
@@ -43,10 +41,7 @@ ActionNumbers: TypeAlias = tuple[int, int]
 def make_actor(
     policy: Policy, observation_space: Space[Any], action_space: Space[Any], batched: bool | None
 ) -> Actor:
-    """Return an actor of a policy, or raise unless it fits the spaces of a single environment.
-
-    ``batched`` says whether a callable takes batches; None finds out, see `CallableActor`.
-    """
+    """Return an actor of a policy, or raise unless it fits the spaces of a single environment."""
     learned: Any = policy
     if is_model(learned):
         policy = learned.predict
@@ -55,37 +50,39 @@ def make_actor(
     if callable(policy):
         return CallableActor(policy, action_space, batched)
     array = plain_array(policy, "a policy")
-    if not isinstance(observation_space, spaces.Discrete) or not isinstance(
-        action_space, spaces.Discrete
-    ):
+    if not all(isinstance(each, spaces.Discrete) for each in (observation_space, action_space)):
         raise InvalidInputError(
-            "a policy given as an array needs Discrete observations and actions; got "
-            f"{observation_space} and {action_space}: pass a function of observations"
+            f"a policy of {observation_space} and {action_space} is a function, not an array"
         )
-    S, A = int(observation_space.n), int(action_space.n)
-    first_state, first_action = int(observation_space.start), int(action_space.start)
-    if array.shape == (S,) and np.issubdtype(array.dtype, np.integer):
-        wrong = np.flatnonzero((array < first_action) | (array >= first_action + A))
+    (S, first_state), (A, first) = map(discrete_actions, (observation_space, action_space))
+    if array.shape == (S,) and array.dtype.kind in "iu":
+        wrong = np.flatnonzero(are_none(array, (A, first)))
         if wrong.size:
             raise InvalidInputError(
                 f"the policy takes action {array[wrong[0]]} in state {wrong[0]}; actions are "
-                f"{in_words((A, first_action))}"
+                f"{in_words((A, first))}"
             )
-        return TableActor(array.astype(np.int64), first_state)
+        return TableActor(array.astype(np.int64), np.empty((0, S)), first_state)
     if array.shape != (S, A) or array.dtype.kind not in "fiub":
         raise InvalidInputError(
             f"a policy is {S} integer actions, ({S}, {A}) action probabilities, or a callable; "
             f"got an array of shape {array.shape} and dtype {array.dtype}"
         )
-    return StochasticActor(check_probabilities(array), first_state, first_action)
+    probabilities = check_probabilities(array)
+    # The threshold is infinite from the last possible action on, so rounding never selects an
+    # action of probability zero.
+    thresholds = np.cumsum(probabilities, axis=1)
+    later = np.cumsum(probabilities[:, ::-1], axis=1)[:, ::-1]
+    thresholds[:, :-1][later[:, 1:] == 0.0] = np.inf
+    columns = np.ascontiguousarray(thresholds[:, :-1].T)
+    return TableActor(np.full(S, first, dtype=np.int64), columns, first_state)
 
 
 def check_probabilities(array: NDArray[Any]) -> FloatArray:
     """Return rows of action probabilities in double precision, or raise.
 
-    Rows must sum to 1 within 1e4 roundings of a double per entry. Rows in lower precision must sum
-    to 1 within one rounding per entry (at least four), and are divided by their sums.
-    `unichain_gym` has the same rule.
+    Rows must sum to 1 within 1e4 roundings of a double an entry; rows in lower precision within
+    one rounding an entry (at least four), and are divided by their sums, as in `unichain_gym`.
     """
     probabilities = array.astype(np.float64)
     total = probabilities.sum(axis=1)
@@ -106,57 +103,40 @@ def check_probabilities(array: NDArray[Any]) -> FloatArray:
 
 
 class TableActor:
-    """Takes one action in each state."""
+    """Takes the first action (S,) of each state, plus 1 for each threshold that a number reaches.
 
-    def __init__(self, actions: NDArray[np.int64], first_state: int) -> None:
-        self._actions, self._list = actions, actions.tolist()
-        self._first_state = first_state
+    Thresholds (A - 1, S) are compared with a uniform number for each observation.
+    """
 
-    def __call__(self, observations: Any, rng: np.random.Generator) -> NDArray[Any]:
-        """Return the actions (n, ...) for a batch of n observations."""
-        return np.asarray(self._actions[observations - self._first_state])
-
-    def one(self, observation: Any, rng: np.random.Generator) -> Any:
-        """Return the action for a single observation."""
-        return self._list[observation - self._first_state]
-
-
-class StochasticActor:
-    """Draws actions with the probabilities of each state, one uniform number an observation."""
-
-    def __init__(self, probabilities: FloatArray, first_state: int, first_action: int) -> None:
-        self._first_state, self._first_action = first_state, first_action
-        # The threshold is infinite from the last possible action on, so rounding never selects an
-        # action of probability zero.
-        thresholds = np.cumsum(probabilities, axis=1)
-        later = np.cumsum(probabilities[:, ::-1], axis=1)[:, ::-1]
-        thresholds[:, :-1][later[:, 1:] == 0.0] = np.inf
-        self._columns = np.ascontiguousarray(thresholds[:, :-1].T)
-        self._rows = thresholds[:, :-1].tolist()
+    def __init__(
+        self, actions: NDArray[np.int64], thresholds: FloatArray, first_state: int
+    ) -> None:
+        self._actions, self._columns, self._first_state = actions, thresholds, first_state
+        self._list, self._rows = actions.tolist(), thresholds.T.tolist()
 
     def __call__(self, observations: Any, rng: np.random.Generator) -> NDArray[Any]:
         """Return the actions (n, ...) for a batch of n observations."""
         state = observations - self._first_state
-        u = rng.random(state.shape[0])
-        action = np.full(state.shape[0], self._first_action, dtype=np.int64)
-        for column in self._columns:
-            action += u >= column[state]
+        action: NDArray[Any] = self._actions[state]
+        if len(self._columns):
+            u = rng.random(len(state))
+            for column in self._columns:
+                action += u >= column[state]
         return action
 
     def one(self, observation: Any, rng: np.random.Generator) -> Any:
         """Return the action for a single observation."""
-        row = self._rows[observation - self._first_state]
-        return self._first_action + bisect_right(row, rng.random())
+        state = observation - self._first_state
+        row = self._rows[state]
+        return self._list[state] + bisect_right(row, rng.random()) if row else self._list[state]
 
 
 class CallableActor:
     """Calls a function of observations, on batches if it takes them.
 
-    Without ``batched`` the first answer decides. The function gets a single observation unchanged,
-    and then a batch of one if it returned no action. It gets a batch unchanged if no axis of an
-    observation or an action has the size of the batch: then only a function of batches returns that
-    many actions. Otherwise it first gets a batch of another size. ``batched=`` avoids these calls,
-    which matter if the function has its own generator.
+    Without ``batched`` the first answer decides. The function gets a single observation, and then a
+    batch of one if it returned no action; or a batch, of another size if an axis of an observation
+    or an action has the same. ``batched=`` avoids these calls, for functions with a generator.
     """
 
     def __init__(
@@ -171,8 +151,7 @@ class CallableActor:
         """Return the actions (n, ...) for a batch of n observations."""
         n, actions = batch_size(observations), None
         if self._takes_batches is None:
-            sizes = part_sizes(observations) | set(self._shape)
-            size, tried = n, observations
+            sizes, size, tried = part_sizes(observations) | set(self._shape), n, observations
             if n < 2 or n in sizes:
                 size = next(i for i in (2, 3, 5, 7, *range(11, 999)) if i not in sizes)
                 tried = take(observations, np.zeros(size, dtype=np.int64))
@@ -191,17 +170,15 @@ class CallableActor:
         if self._takes_batches is None:
             action = self._try(observation)
             self._takes_batches = action is None or np.shape(action) != self._shape
-            if not self._takes_batches:
-                self._checked(np.asarray(action))
-                return action
+        elif not self._takes_batches:
+            action = self._policy(observation)
+            if self._numbers is not None and isinstance(action, int | np.integer):
+                n, first = self._numbers
+                if first <= action < first + n:
+                    return action
+            action = _actions_of(action)
         if self._takes_batches:
             return self(as_batch(observation), rng)[0]
-        action = self._policy(observation)
-        if self._numbers is not None and isinstance(action, int | np.integer):
-            n, first = self._numbers
-            if first <= action < first + n:
-                return action
-        action = _actions_of(action)
         self._checked(np.asarray(action))
         return action
 
@@ -225,23 +202,17 @@ class CallableActor:
             )
         if self._numbers is None:
             return actions
-        n_actions, first = self._numbers
-        if (
-            actions.dtype.kind in "iu"
-            and first <= actions.min() <= actions.max() < first + n_actions
-        ):
-            return actions
         is_number = actions.dtype.kind in "biuf"
-        numbers = actions.astype(np.float64) if is_number else np.full(actions.shape, np.nan)
+        numbers = actions if is_number else np.full(actions.shape, np.nan)
         if (wrong := are_none(numbers, self._numbers)).any():
+            told = in_words(self._numbers)
             raise InvalidInputError(
-                f"the policy takes action {actions[wrong][0]}; actions are "
-                f"{in_words(self._numbers)}"
+                f"the policy takes action {actions[wrong][0]}; actions are {told}"
             )
         return actions
 
 
-Actor: TypeAlias = TableActor | StochasticActor | CallableActor
+Actor: TypeAlias = TableActor | CallableActor
 """Draws actions: called with a batch of observations, or ``one`` with a single one."""
 
 
@@ -275,11 +246,7 @@ def is_module(policy: Any) -> bool:
 def module_actions(
     module: Any, observation_space: Space[Any], action_space: Space[Any], observations: Any
 ) -> NDArray[Any]:
-    """Return the actions of a torch module for a batch.
-
-    It gets the batch in the type of its parameters (Discrete observations as int64), and returns
-    actions, or a number for each Discrete action: the largest one wins.
-    """
+    """Return the actions of a torch module: its output, or the largest of a number an action."""
     import torch  # already imported for the module
 
     parameter = next(iter(module.parameters()), torch.zeros(1))
@@ -293,8 +260,7 @@ def module_actions(
         output = module(each_array(tensor, observations, observation_space))
     if not isinstance(output, torch.Tensor):
         raise InvalidInputError(
-            f"a torch module as a policy returns a tensor of actions; got {type(output).__name__}:"
-            " pass a function of observations that calls it"
+            f"a torch module as a policy returns a tensor of actions; got {type(output).__name__}"
         )
     answer: NDArray[Any] = output.cpu().numpy()
     if not isinstance(action_space, spaces.Discrete):
@@ -342,18 +308,13 @@ class StatedPolicy:
         """Raise `InvalidInputError` unless this is the earlier policy, without further training."""
         if self.fingerprint != before.fingerprint or not same_policy(before.policy, self.policy):
             raise InvalidInputError(
-                "the trials so far are of another policy, and an agent evaluates one policy: "
-                "forget them with reset(), make a new agent, or say that it is the same with "
-                "is_same_policy=True"
+                "the trials so far are of another policy: forget them with reset(), make a new "
+                "agent, or say that it is the same with is_same_policy=True"
             )
 
 
 def same_policy(a: Any, b: Any) -> bool:
-    """Return whether two policies are the same.
-
-    Arrays are the same if their numbers are, functions if their code and the values that it refers
-    to are, and other callables if they are one object.
-    """
+    """Compare the numbers of arrays, code and values of functions, or identities of others."""
     if not (callable(a) or callable(b)):
         return np.array_equal(plain_array(a, "a policy"), plain_array(b, "a policy"))
     return a is b or (_inside(a) is not None and _same_values(a, b))
@@ -389,8 +350,7 @@ def discrete_actions(action_space: Space[Any]) -> ActionNumbers:
     """Return the number of Discrete actions and the first one, or raise."""
     if not isinstance(action_space, spaces.Discrete):
         raise InvalidInputError(
-            f"action values need Discrete actions; got {action_space}: wrap the "
-            "environment so that it takes one of a few actions"
+            f"action values need Discrete actions; got {action_space}: wrap the environment"
         )
     return int(action_space.n), int(action_space.start)
 
@@ -398,8 +358,8 @@ def discrete_actions(action_space: Space[Any]) -> ActionNumbers:
 def are_none(chosen: NDArray[Any], actions: ActionNumbers) -> BoolArray:
     """Return which numbers are not Discrete actions."""
     n_actions, first = actions
-    number = chosen - first
-    return np.asarray((number % 1 != 0) | (number < 0) | (number >= n_actions))
+    wrong = (chosen < first) | (chosen >= first + n_actions)
+    return wrong if chosen.dtype.kind in "iu" else wrong | (chosen % 1 != 0)
 
 
 def in_words(actions: ActionNumbers) -> str:

@@ -8,7 +8,7 @@ Timestep and batch are part of the key of a counted transition, so one pass coun
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,19 +18,18 @@ from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
 from lstd_agent.errors import InvalidInputError, TerminationError
 from lstd_agent.trials.counted import CountedTrials, Portion, TrialSample, ordered
 from lstd_agent.trials.counts import LARGEST_KEY, ActionCounts, grouped, total
-from lstd_agent.trials.encoding import Encoding
-from lstd_agent.trials.kept import (
-    KeptTrials,
-    bad_reward,
-    check_rewards,
-    check_timed,
-    checked_durations,
-    padded,
-)
+from lstd_agent.trials.encoding import Encoding, first_refused
+from lstd_agent.trials.kept import KeptTrials, check_rewards, check_timed, checked_durations, padded
 from lstd_agent.trials.spaces import MAX_REWARD, real_array
 
 # Timesteps of trials in lockstep are counted together until there are this many transitions.
 _BLOCK = 2**13
+
+NEVER = (
+    "the evaluator is for continuing tasks, which never terminate. Make the task continuing, for "
+    "instance by starting again where it would end (lstd_agent.Restart), or take the end for an "
+    'absorbing state without reward, by the option on_termination="absorb"'
+)
 
 # Number of transitions that are counted at a time.
 _CHUNK = 2**18
@@ -38,10 +37,9 @@ _CHUNK = 2**18
 
 @dataclass(frozen=True, eq=False)
 class Recording:
-    """How trials are recorded: counted in batches if observations are, else kept.
+    """How trials are recorded: counted in batches if observations are, else (or with 0) kept.
 
-    With ``n_batches`` 0 all trials are kept. With ``n_actions`` transitions are also counted by
-    action.
+    With ``n_actions`` transitions are also counted by action.
     """
 
     encoding: Encoding
@@ -66,11 +64,7 @@ class Recording:
 
 
 class Counter:
-    """Counts transitions of trials: trial i is in batch ``(first + i) % n_batches``.
-
-    They are also counted by action if a recording has actions, except in the terminal state, where
-    no action is taken.
-    """
+    """Counts transitions of trials: trial i is in batch ``(first + i) % n_batches``."""
 
     def __init__(self, recording: Recording, first: int = 0) -> None:
         self._how, self._first, self._t, self._is_cut = recording, first, 0, False
@@ -85,12 +79,12 @@ class Counter:
         S, B, n, own = self._how.encoding.n_states, self._how.n_batches, trials.n_trials, trials.own
         states = np.asarray(trials.observations.T, dtype=np.int64)
         batch = (self._first + np.arange(n)) % B
+        numbers = [part.T for part in (trials.rewards, trials.durations) if part is not None]
         if self._how.n_actions and trials.actions is not None:
-            self._count_actions(states, batch, trials)
+            self._wait(states, batch, trials, numbers)
         if own is not None and own.all():
             own = None
         self._is_cut |= own is not None
-        numbers = [part.T for part in (trials.rewards, trials.durations) if part is not None]
         step = max(1, min(_CHUNK // n, (LARGEST_KEY - 1) // (B * S**2)))
         for t in range(0, trials.t_max + 1, step):
             here = slice(t, t + step)
@@ -108,16 +102,17 @@ class Counter:
                 entries.append((row + self._t * B, column, values))
             self._t += len(state)
 
-    def _count_actions(self, states: IntArray, batch: IntArray, trials: KeptTrials) -> None:
-        """Count transitions by action; unknown actions are -1."""
+    def _wait(
+        self, states: IntArray, batch: IntArray, trials: KeptTrials, numbers: list[FloatArray]
+    ) -> None:
+        """Count transitions with a known action (not -1), soon; none in the terminal state."""
         action = np.asarray(trials.part("actions").T, np.int64)
         known = action >= 0
         if trials.lengths is not None:
             known &= np.arange(len(action))[:, None] < trials.lengths
         if self._how.encoding.ends:
             known &= states[:-1] != self._how.encoding.terminal
-        parts: list[Any] = [np.broadcast_to(batch, action.shape), states[:-1], action, states[1:]]
-        parts += [part.T for part in (trials.rewards, trials.durations) if part is not None]
+        parts = np.broadcast_to(batch, action.shape), states[:-1], action, states[1:], *numbers
         self._waiting.append(tuple(part[known] for part in parts))
         if sum(len(each[0]) for each in self._waiting) >= _CHUNK:
             self._count_waiting()
@@ -133,8 +128,7 @@ class Counter:
     def portion(self, n_trials: int, sample: TrialSample | None = None) -> CountedTrials:
         """Return the counted trials, which are complete."""
         self._count_waiting()
-        S, B, T = self._how.encoding.n_states, self._how.n_batches, self._t
-        matrices: list[Any] = []
+        S, B, T, matrices = self._how.encoding.n_states, self._how.n_batches, self._t, []
         for entries, width in zip(self._entries, (S**2, S, S), strict=True):
             if entries:  # in order
                 row, column, value = (np.concatenate(parts) for parts in zip(*entries, strict=True))
@@ -146,18 +140,12 @@ class Counter:
         return CountedTrials(S, n_by_batch, N, R, n_at, sample, self._taken, *times)
 
 
-class Taken(NamedTuple):
-    """Actions of n trials (n,), from 0, and which were exploratory."""
-
-    action: IntArray
-    explored: BoolArray
+Taken: TypeAlias = tuple[IntArray, BoolArray]
+"""Actions of n trials (n,), from 0, and which were exploratory."""
 
 
 class LockstepTrials:
-    """Trials that are observed together, from encoded states (n, ...) on.
-
-    The first trial has number ``first``; ``n_stored`` counted trials are kept whole.
-    """
+    """Trials that are observed together, from encoded states (n, ...) on."""
 
     def __init__(
         self, recording: Recording, states: States, first: int = 0, n_stored: int = 0
@@ -220,8 +208,8 @@ class LockstepTrials:
             self._whole.append(some | {"observations": self._encoding.compact(new)})
         self._states, self._waiting = self._states[-1:], []
 
-    def end(self, t_max: int | None) -> None:
-        """Let trials that have all terminated rest until t_max; others must have got there."""
+    def finish(self, t_max: int | None = None) -> Portion:
+        """Return the trials, over timesteps 0 to t_max: if all have terminated, they rest."""
         n = self.n_timesteps
         if t_max is not None and n <= t_max and not self.living.any():
             nothing, times = np.zeros(len(self.states)), 1.0 if self.is_timed else None
@@ -229,48 +217,39 @@ class LockstepTrials:
                 self.advance(nothing, self.states, None, None, times)
         elif t_max not in (None, n - 1):
             raise _other_length(n, t_max)
-
-    def finish(self) -> Portion:
-        """Return the trials, all of them over the same timesteps."""
         if self._waiting:
             self._count()
-        whole = sample = None
-        if self._whole:
-            parts = {
-                name: np.ascontiguousarray(np.concatenate([p[name] for p in self._whole], axis=1))
-                for name in self._whole[0]
-            }
-            if "actions" in parts:
-                most = int(parts["actions"].max())
-                parts["actions"] = parts["actions"].astype(np.min_scalar_type(most))
-                if not parts["explored"].any():
-                    del parts["explored"]
-            whole = KeptTrials(**parts)
+        if not self._whole and self._counter is not None:
+            return self._counter.portion(len(self.states))
+        parts = {
+            name: np.ascontiguousarray(np.concatenate([p[name] for p in self._whole], axis=1))
+            for name in self._whole[0]
+        }
+        if "actions" in parts:
+            actions = parts["actions"]
+            parts["actions"] = actions.astype(np.min_scalar_type(int(actions.max())))
+            if not parts["explored"].any():
+                del parts["explored"]
+        whole = KeptTrials(**parts)
         if self._counter is None:
-            assert whole is not None
             return whole
-        if whole is not None:
-            sample = TrialSample.of(whole, self._n_whole)
-        return self._counter.portion(len(self.states), sample)
+        return self._counter.portion(len(self.states), TrialSample.of(whole, self._n_whole))
 
 
 class SequentialTrials:
-    """Trials that are observed one after the other, up to t_max.
-
-    Without ``t_max`` the first finished trial sets it to its last timestep.
-    """
+    """Trials that are observed one after the other, up to t_max, or as long as the first."""
 
     def __init__(self, recording: Recording, t_max: int | None) -> None:
         self.recording, self.encoding, self.t_max = recording, recording.encoding, t_max
         self._hold, self._is_checked = self.encoding.hold, False
-        # States, rewards, durations, actions, and whether it terminated, of each finished trial.
-        self.finished: list[tuple[Any, ...]] = []
+        # States, parts of `KeptTrials`, and whether it terminated, of each finished trial.
+        self.finished: list[tuple[States, dict[str, Any], bool]] = []
         self.drop()
 
     @property
     def n_timesteps(self) -> int:
         """Timesteps of the trial under way so far."""
-        return len(self._rewards)
+        return len(self._steps)
 
     @property
     def last(self) -> Any:
@@ -278,20 +257,14 @@ class SequentialTrials:
         return self._held[-1]
 
     def start(self, observation: Any, is_timed: bool | None = None) -> None:
-        """Start a trial with an observation; drop any trial under way.
-
-        ``is_timed`` says whether steps of other trials have durations, if that is known. The first
-        observation of all shows whether features can be computed.
-        """
+        """Start a trial; ``is_timed`` says whether others have durations, if that is known."""
         self.drop()
         held: Any = self._hold(observation)
         if not self._is_checked:
             self.encoding.check_features(self.encoding.encode_held([held]))
             self._is_checked = True
         self._held.append(held)
-        if is_timed is None and self.finished:
-            is_timed = bool(self.finished[0][2])
-        self._is_timed = is_timed
+        self._is_timed = "durations" in self.finished[0][1] if self.finished else is_timed
 
     def advance(
         self,
@@ -303,24 +276,20 @@ class SequentialTrials:
     ) -> None:
         """Record the next timestep of the trial under way."""
         if type(reward) is not float:
-            reward = float(as_rewards(reward, (), len(self._rewards)))
+            reward = float(as_rewards(reward, (), len(self._steps)))
         if not -MAX_REWARD <= reward <= MAX_REWARD:
-            raise InvalidInputError(f"{bad_reward(reward)} at timestep {len(self._rewards)}")
+            check_rewards(np.array(reward), f"at timestep {len(self._steps)}")
         if duration is not None or self._is_timed:
             check_timed(self._is_timed, duration)
-            where = f"at timestep {len(self._rewards)}"
+            where = f"at timestep {len(self._steps)}"
             duration = float(checked_durations(duration, (), where))
         if terminated:
-            _refuse_unless_it_ends(self.encoding, np.ones(1, dtype=bool), len(self._rewards))
+            _refuse_unless_it_ends(self.encoding, np.ones(1, dtype=bool), len(self._steps))
             self.terminated = True
         else:
             self._held.append(self._hold(observation))
-        self._rewards.append(reward)
         self._is_timed = duration is not None
-        if self._is_timed:
-            self._durations.append(duration)
-        if taken is not None:
-            self._taken.append(taken)
+        self._steps.append((reward, duration) if taken is None else (reward, duration, *taken))
 
     def end(self) -> None:
         """Finish the trial under way, or raise if it is longer or shorter than the others."""
@@ -336,47 +305,44 @@ class SequentialTrials:
         states = self.encoding.compact(self._encode_held())
         if self.terminated:  # one more state, as in trials that go on
             states = np.append(states, states[-1:], axis=0)
-        self.finished.append((states, self._rewards, self._durations, self._taken, self.terminated))
+        names, steps = (
+            ("rewards", "durations", "actions", "explored"),
+            zip(*self._steps, strict=True),
+        )
+        columns = zip(names, steps, strict=False)
+        parts = {
+            name: np.array(column).ravel() for name, column in columns if column[0] is not None
+        }
+        self.finished.append((states, parts, self.terminated))
         self.t_max = t_max
         self.drop()
 
     def portion(self, first: int, n_stored: int) -> Portion:
         """Return the finished trials."""
-        states, rewards, durations, taken, ended = zip(*self.finished, strict=True)
-        lengths, ends = np.array([len(each) for each in rewards]), np.array(ended)
-        flat: dict[str, Any] = {"rewards": np.concatenate(rewards)}
-        if durations[0]:
-            flat["durations"] = np.concatenate(durations)
-        if taken[0]:
-            steps = (step for each in taken for step in each)
-            action, explored = (np.concatenate(c) for c in zip(*steps, strict=True))
-            flat.update(actions=action, explored=explored if explored.any() else None)
+        states, parts, ended = zip(*self.finished, strict=True)
+        flat: dict[str, Any] = {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
+        if "explored" in flat and not flat["explored"].any():
+            del flat["explored"]
         assert self.t_max is not None
-        how = self.t_max, self.encoding.terminal
-        trials = padded(np.concatenate(states), lengths, ends, *how, **flat)
+        how = np.array([len(each["rewards"]) for each in parts]), np.array(ended), self.t_max
+        trials = padded(np.concatenate(states), *how, self.encoding.terminal, **flat)
         return self.recording.portion_of(trials, first, n_stored)
 
     def _encode_held(self) -> States:
         """Return the states of the trial under way; an error names the timestep."""
         try:
             return self.encoding.encode_held(self._held)
-        except InvalidInputError:
-            for t, held in enumerate(self._held):
-                try:
-                    self.encoding.encode_held([held])
-                except InvalidInputError as error:
-                    raise InvalidInputError(
-                        f"{error} at timestep {t}. This trial is lost: drop_trial() forgets it"
-                    ) from None
-            raise
+        except InvalidInputError as error:
+            t = first_refused(self.encoding.encode_held, ([held] for held in self._held))
+            raise InvalidInputError(
+                f"{error} at timestep {t}. This trial is lost: drop_trial() forgets it"
+            ) from None
 
     def drop(self) -> None:
         """Forget the trial under way."""
         self.terminated, self._is_timed = False, None
         self._held: list[Any] = []
-        self._rewards: list[float] = []
-        self._durations: list[float] = []
-        self._taken: list[Taken] = []
+        self._steps: list[tuple[Any, ...]] = []  # rewards, durations, and actions if taken
 
 
 def as_rewards(reward: Any, shape: tuple[int, ...], t: int) -> FloatArray:
@@ -387,22 +353,17 @@ def as_rewards(reward: Any, shape: tuple[int, ...], t: int) -> FloatArray:
             return rewards
     except InvalidInputError:
         pass
-    if shape:
-        raise InvalidInputError(
-            f"the rewards of {shape[0]} trials are {shape[0]} numbers; got {reward!r} at timestep "
-            f"{t}"
-        )
+    n = shape[0] if shape else 1
+    many = f"rewards of {n} trials are {n} numbers" if shape else "a reward is one number"
     raise InvalidInputError(
-        f"a reward is one number; got {reward!r} at timestep {t}: have the environment return a "
-        "float, for instance by gymnasium.wrappers.TransformReward"
+        f"{many}; got {reward!r} at timestep {t} (see gymnasium.wrappers.TransformReward)"
     )
 
 
 def _other_length(n: int, t_max: int | None) -> InvalidInputError:
     return InvalidInputError(
-        f"this trial has timesteps 0 to {n - 1}, the others 0 to {t_max}: all trials must have the "
-        "same t_max (was it truncated? then raise the environment's max_episode_steps). Drop it "
-        "with drop_trial()"
+        f"this trial has timesteps 0 to {n - 1}, the others 0 to {t_max}: was it truncated? Raise "
+        "the environment's max_episode_steps. drop_trial() drops it"
     )
 
 
@@ -410,9 +371,5 @@ def _refuse_unless_it_ends(encoding: Encoding, terminated: BoolArray, t: int) ->
     """Raise `TerminationError` unless the encoding has an end."""
     if not encoding.ends and terminated.any():
         raise TerminationError(
-            f"trial {int(np.argmax(terminated))} of the round terminated at timestep {t}: the "
-            "evaluator is for continuing tasks, which never terminate. Make the task continuing, "
-            "for instance by starting again where it would end (lstd_agent.Restart), or take the "
-            "end for an absorbing state without reward, by the agent's option "
-            'on_termination="absorb"'
+            f"trial {int(np.argmax(terminated))} of the round terminated at timestep {t}: {NEVER}"
         )

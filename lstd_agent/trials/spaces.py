@@ -1,10 +1,9 @@
 """Observations of Gymnasium spaces: in batches, as flat vectors, and by numbers.
 
 A *batch* holds n observations in a vector environment's form: an array, or a dict or tuple of
-arrays. `flatten_batch` makes vectors of a batch; `Numbering` numbers the elements of finite spaces.
-Its *parts* are the values of Discrete spaces and the entries of MultiDiscrete, MultiBinary and
-bounded integer Box spaces. With n_i values of part i, the parts are digits in mixed radix, the last
-one the lowest:
+arrays. The *parts* of an observation of a finite space are the values of Discrete spaces and the
+entries of MultiDiscrete, MultiBinary and bounded integer Box spaces. With n_i values of part i, the
+parts are digits in mixed radix, the last one the lowest:
 
     number = (... (p_1 - low_1) n_2 + (p_2 - low_2)) n_3 + ...
 """
@@ -12,10 +11,8 @@ one the lowest:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from numbers import Number
 from typing import Any
 
@@ -65,11 +62,6 @@ def each_array(function: Callable[..., Any], batch: Any, *others: Any) -> Any:
     return function(batch, *others)
 
 
-def joined(batches: list[Any]) -> Any:
-    """Return the observations of several batches as one batch."""
-    return each_array(lambda *parts: np.concatenate(parts), *batches)
-
-
 def as_batch(observation: Any) -> Any:
     """Return a single observation as a batch of one."""
     return each_array(lambda part: plain_array(part, "an observation")[None], observation)
@@ -92,20 +84,9 @@ def batch_size(batch: Any) -> int:
 def part_sizes(batch: Any) -> set[int]:
     """Return the lengths of all axes of an observation, and its numbers of members."""
     if isinstance(batch, dict | tuple):
-        members = batch.values() if isinstance(batch, dict) else batch
-        return {len(batch)}.union(*(part_sizes(part) for part in members))
+        parts = batch.values() if isinstance(batch, dict) else batch
+        return {len(batch)}.union(*map(part_sizes, parts))
     return set(np.shape(batch)[1:])
-
-
-def replace(batch: Any, index: IntArray, observations: list[Any]) -> Any:
-    """Return a copy of a batch with the observations at ``index`` replaced."""
-
-    def replaced(part: NDArray[Any], *single: Any) -> NDArray[Any]:
-        changed = part.copy()
-        changed[index] = np.stack(single)
-        return changed
-
-    return each_array(replaced, batch, *observations)
 
 
 def is_batch(space: Space[Any], observation: Any) -> bool:
@@ -117,20 +98,7 @@ def is_batch(space: Space[Any], observation: Any) -> bool:
         return False  # the encoding raises the error
 
 
-def one_or_many(space: Space[Any], observations: Any) -> tuple[Any, bool]:
-    """Return observations as a batch, and whether they were a single observation."""
-    if isinstance(observations, list) and _members(space) is not None:
-        try:
-            observations = each_array(lambda *parts: np.stack(parts), *observations)
-        except (TypeError, ValueError, LookupError) as error:
-            raise InvalidInputError(
-                f"a list of observations of {space} has one of them in each place: {error}"
-            ) from error
-    is_single = not is_batch(space, observations)
-    return as_batch(observations) if is_single else observations, is_single
-
-
-def _members(space: Space[Any]) -> list[tuple[Any, Space[Any]]] | None:
+def members(space: Space[Any]) -> list[tuple[Any, Space[Any]]] | None:
     """Return the members of a Dict or Tuple space by their keys; None of any other space."""
     if isinstance(space, spaces.Dict):
         return list(space.items())
@@ -139,40 +107,30 @@ def _members(space: Space[Any]) -> list[tuple[Any, Space[Any]]] | None:
 
 def leaves(space: Space[Any], batch: Any) -> list[tuple[Space[Any], Any]]:
     """Return the innermost spaces of a space, each with its part of a batch."""
-    members = _members(space)
-    if members is None:
+    inner = members(space)
+    if inner is None:
         return [(space, batch)]
-    if isinstance(space, spaces.Tuple) and len(batch) != len(members):
-        raise ValueError(f"it does not have {len(members)} members")
-    return [leaf for key, member in members for leaf in leaves(member, batch[key])]
+    if isinstance(space, spaces.Tuple) and len(batch) != len(inner):
+        raise ValueError(f"it does not have {len(inner)} members")
+    return [leaf for key, member in inner for leaf in leaves(member, batch[key])]
 
 
-def boxes_in(space: Space[Any]) -> dict[Any, tuple[int, ...]]:
-    """Return the shapes of the members of a Dict or Tuple of Boxes; empty for other spaces."""
-    members = _members(space) or []
-    if not all(isinstance(member, spaces.Box) for _, member in members):
-        return {}
-    return {name: member.shape or () for name, member in members}
+def flatten_batch(space: Space[Any], batch: Any) -> NDArray[Any]:
+    """Return a batch as vectors (n, k), a new array; bytes stay bytes, choices are one-hot."""
+    return _columns(space, batch, _flatten)
 
 
-@contextmanager
-def _refusing(space: Space[Any], batch: Any) -> Iterator[None]:
-    """Turn NumPy's errors about observations of another space into `InvalidInputError`."""
+def _columns(space: Space[Any], batch: Any, convert: Any) -> NDArray[Any]:
+    """Return the arrays (n, k_i) of all innermost spaces side by side, as a new array."""
     try:
-        yield
+        parts = [convert(leaf, np.array(part)) for leaf, part in leaves(space, batch)]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
     except InvalidInputError:
         raise
     except (TypeError, ValueError, LookupError) as error:
         raise InvalidInputError(
             f"{batch!r} is not made of observations of {space}: {error}"
         ) from error
-
-
-def flatten_batch(space: Space[Any], batch: Any) -> NDArray[Any]:
-    """Return a batch as vectors (n, k), a new array; bytes stay bytes, choices are one-hot."""
-    with _refusing(space, batch):
-        parts = [_flatten(leaf, np.array(part)) for leaf, part in leaves(space, batch)]
-        return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
 
 def _flatten(space: Space[Any], array: NDArray[Any]) -> NDArray[Any]:
@@ -203,7 +161,7 @@ def _one_hot(choice: NDArray[Any], n: int, space: Space[Any]) -> NDArray[np.uint
 
 def flat_size(space: Space[Any]) -> int:
     """Return the number of components of a flattened observation, or raise if there is none."""
-    flat = spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary, spaces.Box
+    flat = spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary | spaces.Box
     parts = [leaf for leaf, _ in leaves(space, space)]
     if wrong := [leaf for leaf in parts if not isinstance(leaf, flat)]:
         raise InvalidInputError(
@@ -215,14 +173,12 @@ def flat_size(space: Space[Any]) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Numbering:
-    """Numbers 0 to n - 1 of the elements of a finite space.
-
-    Part i has ``sizes[i]`` values from ``low[i]`` on.
-    """
+    """Numbers 0 to n - 1 of a finite space; part i has ``sizes[i]`` values from ``low[i]`` on."""
 
     space: Space[Any]
     low: IntArray
     sizes: IntArray
+    n: int
 
     @classmethod
     def of(cls, space: Space[Any]) -> Numbering | None:
@@ -231,26 +187,19 @@ class Numbering:
         if None in found:
             return None
         ranges = [part for each in found for part in each or ()]
-        if not 0 < len(ranges) <= _MAX_PARTS or math.prod(n for _, n in ranges) >= 2**62:
+        n = math.prod(size for _, size in ranges)
+        if not 0 < len(ranges) <= _MAX_PARTS or n >= 2**62:
             return None
         low, sizes = np.array(ranges, dtype=np.int64).T
-        return cls(space, low, sizes)
+        return cls(space, low, sizes, n)
 
-    @cached_property
-    def n(self) -> int:
-        """Number of elements."""
-        return math.prod(self.sizes.tolist())
-
-    @cached_property
+    @property
     def _units(self) -> IntArray:  # of each digit, shape (k,)
         return np.append(np.cumprod(self.sizes[:0:-1])[::-1], 1)
 
     def numbers(self, batch: Any) -> IntArray:
         """Return the numbers (m,) of a batch of m observations, checked."""
-        with _refusing(self.space, batch):
-            columns = [_parts(leaf, np.asarray(part)) for leaf, part in leaves(self.space, batch)]
-            parts: IntArray = np.concatenate(columns, axis=1)
-        return self.numbers_of_parts(parts)
+        return self.numbers_of_parts(_columns(self.space, batch, _parts))
 
     def numbers_of_parts(self, parts: IntArray) -> IntArray:
         """Return the numbers (m,) of observations by their parts (m, k), checked."""
@@ -273,10 +222,7 @@ class Numbering:
 
 
 def _ranges(space: Space[Any]) -> list[tuple[int, int]] | None:
-    """Return smallest value and number of values of each part of a space without members.
-
-    None if it is infinite, or has more parts than can be numbered.
-    """
+    """Return smallest value and number of values of each part; None if they cannot be numbered."""
     n_parts = math.prod(space.shape or ())
     if n_parts > _MAX_PARTS:
         return None

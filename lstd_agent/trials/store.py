@@ -1,26 +1,27 @@
 """`TrialStore`: an agent's trials, from any source.
 
 They come from an environment, from the user's own loop, as counts or logged trials, or from another
-agent. `SeminormLSTDAgent` has a store, and describes what its methods take.
+agent. `SeminormLSTDAgent` is a store that evaluates its trials.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
+from concurrent.futures import Executor
 from dataclasses import replace
 from functools import reduce
 from operator import add
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector import VectorEnv
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from lstd_agent.errors import InvalidInputError, NotFittedError, check_choice, check_integer
-from lstd_agent.features.tables import Features, Standardized, is_table
-from lstd_agent.trials.collect import AnyEnv, Request, single_spaces
+from lstd_agent.features.tables import Features, Standardized
+from lstd_agent.trials.collect import AnyEnv, Explore, Request
 from lstd_agent.trials.counted import Batches, CountedTrials, Portion
 from lstd_agent.trials.counts import CountsLike, TransitionCounts
 from lstd_agent.trials.encoded_logs import (
@@ -43,6 +44,9 @@ from lstd_agent.trials.policies import (
 from lstd_agent.trials.recording import Recording
 from lstd_agent.trials.workers import EnvSource, collect, spaces_of
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 Termination = Literal["raise", "absorb"]
 """A trial that terminates raises an error, or stays in a terminal state."""
 
@@ -51,16 +55,12 @@ DEFAULT_MAX_BYTES = 2**30
 # Standard errors of fewer batches are too uncertain.
 _FEWEST_BATCHES, _MOST_BATCHES = 10, 100_000
 
-# Standardized features are measured on at most so many numbers.
-_MOST_MEASURED = 2**26
 
-
-class TrialStore:
+class TrialStore(UserLoop):
     """Gathers the trials of an agent in batches; options are those of `SeminormLSTDAgent`.
 
     Threads may share it: a lock serializes changes. A call that raises `InvalidInputError` changes
-    nothing. ``encoding`` is None until the space of observations is known, and ``actions`` are the
-    number of Discrete actions and the first one, once known.
+    nothing. ``actions`` are the number of Discrete actions and the first one, once known.
     """
 
     def __init__(
@@ -71,8 +71,10 @@ class TrialStore:
         n_batches: int = 20,
         observations: ObservationKind = "auto",
         max_bytes: int = DEFAULT_MAX_BYTES,
+        standardize: bool = False,
     ) -> None:
-        self.features = features
+        self.standardize = standardize
+        self.features = self._standardized(features)
         self.on_termination = check_choice("on_termination", on_termination, get_args(Termination))
         self.n_stored_trials = check_integer("n_stored_trials", n_stored_trials, 0)
         n = check_integer("n_batches", n_batches, 1)
@@ -81,17 +83,23 @@ class TrialStore:
         self.n_batches = n if n == 1 else max(n, _FEWEST_BATCHES)
         self.observations = check_choice("observations", observations, get_args(ObservationKind))
         self.max_bytes = check_integer("max_bytes", max_bytes, 1)
-        self._lock = Lock()
+        self._lock = threading.RLock()
         self.reset()
 
-    def reset(self) -> None:
-        """Forget all trials, observations and policies; the options stay."""
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_lock": None}  # a copy has a lock of its own
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _lock=threading.RLock())
+
+    def reset(self) -> Self:
+        """Forget all trials, observations, policies and fits; the options stay."""
         with self._lock:
             self._batches = Batches(self.n_batches, self.n_stored_trials, self.max_bytes)
             self.encoding: Encoding | None = None
             self.actions: ActionNumbers | None = None
-            self._stated: StatedPolicy | None = None
-            self.loop = UserLoop(self._batches, self._encoding_of_loop, self._lock)
+            self._stated = self._actor = self._sequential = self._lockstep = None
+        return self
 
     @property
     def batches(self) -> Batches:
@@ -108,16 +116,16 @@ class TrialStore:
     @property
     def n_trials(self) -> int:
         """Number of finished trials so far."""
-        return self._batches.n_trials + self.loop.n_waiting
+        return self._batches.n_trials + self._n_waiting
 
     @property
     def counts(self) -> TransitionCounts:
-        """The counts of all trials; see `SeminormLSTDAgent.counts`."""
+        """The counts of all trials so far, for `add` of another agent; not of vectors."""
         return reduce(add, self._some_batches(are_kept=False).sums)
 
     @property
     def kept_trials(self) -> KeptTrials:
-        """All kept trials; see `SeminormLSTDAgent.kept_trials`."""
+        """All trials of vectors so far, for `add` of another agent."""
         return self._some_batches(are_kept=True).kept
 
     def _some_batches(self, are_kept: bool) -> Batches:
@@ -129,15 +137,64 @@ class TrialStore:
             raise InvalidInputError("trials of these observations are {}: see {}".format(*which))
         return batches
 
-    def collect(self, env: AnyEnv | EnvSource, policy: Policy, request: Request) -> None:
-        """Run trials and add them; see `SeminormLSTDAgent.collect`."""
+    def collect(
+        self,
+        env: AnyEnv | EnvSource,
+        policy: Policy,
+        n_trials: int,
+        t_max: int,
+        seed: int | None = None,
+        *,
+        batched: bool | None = None,
+        progress: bool | None = False,
+        workers: int = 1,
+        executor: Executor | None = None,
+        shard_size: int | None = None,
+        is_same_policy: bool = False,
+        explore: Explore | None = None,
+    ) -> Self:
+        """Run trials and add them to the trials so far.
+
+        An interrupt keeps finished trials of a plain environment, and finished rounds or shards of
+        others. A trial that terminates raises `TerminationError`, unless
+        ``on_termination="absorb"``, and so does one that is truncated early.
+
+        Parameters
+        ----------
+        env : Env, VectorEnv, str or callable
+            A continuing task; ``info["duration"]`` may give a step's time. Trials of an id, or of a
+            picklable function that makes an environment, run in shards that workers share.
+        policy : array_like or callable
+            An action a state (S,), action probabilities (S, A), or a function of observations.
+        n_trials, t_max : int
+            Number of trials, each over timesteps 0 to t_max, the same in every collection.
+        seed : int, optional
+            The same seed, environment, policy and size of shards give the same trials.
+        batched : bool or None
+            Whether a callable policy takes batches; None finds out (`lstd_agent.trials.policies`).
+        progress : bool or None
+            Show a progress bar; None shows one on a terminal only.
+        workers, executor
+            Processes to start, or the `concurrent.futures.Executor` to use instead.
+        shard_size : int, optional
+            Trials of a shard; by default at most 50,000, and fewer to make 20 shards.
+        is_same_policy : bool
+            Asserts that this is the policy of the trials so far, although it looks like another.
+        explore : int, float or callable, optional
+            For `action_values` of Discrete actions: a number of random actions per trial, their
+            probability at each timestep, or another policy, in the first half of a trial. Random
+            actions are uniform over ``info["action_mask"]``. The policy's statistics leave them
+            out. 0 records actions alone.
+        """
+        how = batched, progress, workers, executor, shard_size, is_same_policy, explore
+        request = Request(n_trials, t_max, seed, *how)
         space, action_space = spaces_of(env)
         with self._lock:
             encoding = self._encoding_of(space)
-            stated = self._check_policy(policy, request.is_same_policy)
+            stated = self._check_policy(policy, is_same_policy)
             self._add_waiting()
             self._batches.check_t_max(request.t_max)
-            n_actions = 0 if request.explore is None else discrete_actions(action_space)[0]
+            n_actions = 0 if explore is None else discrete_actions(action_space)[0]
             recording = Recording(encoding, self.n_batches, n_actions)
 
             def keep(finished: Portion) -> None:
@@ -146,57 +203,33 @@ class TrialStore:
                 if isinstance(action_space, spaces.Discrete):
                     self.actions = discrete_actions(action_space)
 
-            how = replace(request, n_stored=self.n_stored_trials, first=self._batches.n_trials)
-            collect(env, recording, stated.policy, keep, how)
+            first = self._batches.n_trials
+            request = replace(request, n_stored=self.n_stored_trials, first=first)
+            collect(env, recording, stated.policy, keep, request)
+        return self
 
-    def attach(
-        self,
-        env: AnyEnv,
-        policy: Policy | None,
-        t_max: int | None,
-        seed: int | None,
-        batched: bool | None,
-        is_same_policy: bool,
-    ) -> None:
-        """Set the spaces and the policy of the user's loop; see `SeminormLSTDAgent.attach`."""
-        if not isinstance(env, gym.Env | VectorEnv):
-            raise InvalidInputError(f"env must be an Env or a VectorEnv; got {env!r}")
-        observation_space, action_space = single_spaces(env)
-        with self._lock:
-            encoding = self._encoding_of(observation_space)
-            if self.loop.under_way:
-                raise InvalidInputError(
-                    "a trial is under way: call end_trial(), or drop_trial() to forget it, first"
-                )
-            seed = None if seed is None else check_integer("seed", seed, 0)
-            actor, stated = None, self._stated
-            if policy is not None:
-                stated = self._check_policy(policy, is_same_policy)
-                actor = make_actor(stated.policy, observation_space, action_space, batched)
-            t_max = None if t_max is None else check_integer("t_max", t_max, 0)
-            self._add_waiting()
-            if t_max is not None:
-                self._batches.check_t_max(t_max)
-            self.encoding, self._stated = encoding, stated
-            self.loop.begin(encoding, t_max)
-            if actor is not None:
-                self.loop.policy = actor, np.random.default_rng(seed), encoding
+    def add(self, data: CountsLike | KeptTrials | TrialStore) -> Self:
+        """Add trials of the same task and length from elsewhere.
 
-    def add(self, data: CountsLike | KeptTrials | TrialStore) -> None:
-        """Add trials from elsewhere; see `SeminormLSTDAgent.add`."""
+        Parameters
+        ----------
+        data : TransitionCounts, KeptTrials or agent
+            Counts (`unichain_gym.simulate_counts`) of states 0 to S - 1 in the order of the
+            observations; kept trials (`KeptTrials.of`), which are counted if observations are; or
+            an agent, as `merge` does.
+        """
         if isinstance(data, TrialStore):
-            self.merge(data)
-            return
+            return self.merge(data)
         if isinstance(data, KeptTrials):
             with self._lock:
                 self._add_kept(data)
-            return
-        for name in ("n_states", "n_trials", "transition_counts", "reward_sums"):
-            if not hasattr(data, name):
-                raise InvalidInputError(
-                    f"add() takes counts, KeptTrials or an agent; {data!r} has no {name}"
-                )
-        counts = TransitionCounts.of(data)
+            return self
+        try:
+            counts = TransitionCounts.of(data)
+        except AttributeError as error:
+            raise InvalidInputError(
+                f"add() takes counts, KeptTrials or an agent: {error}"
+            ) from None
         with self._lock:
             encoding = self.encoding or self._encoding_of(spaces.Discrete(counts.n_states))
             if encoding.n_states != counts.n_states:
@@ -208,6 +241,7 @@ class TrialStore:
             self._add_waiting()
             self._batches.add_counts([(counts, None)])
             self.encoding = encoding
+        return self
 
     def _add_kept(self, trials: KeptTrials) -> None:
         encoding = self._encoding_of(None)
@@ -234,18 +268,39 @@ class TrialStore:
     def add_trials(
         self,
         observations: Any,
-        rewards: Any,
-        actions: Any,
-        terminated: Any,
-        durations: Any,
-        t_max: int | None,
-        policy: Policy | None,
-        batched: bool | None,
-        is_same_policy: bool,
-        observation_space: gym.Space[Any] | None,
-        action_space: gym.Space[Any] | None,
-    ) -> None:
-        """Add logged trials; see `SeminormLSTDAgent.add_trials`."""
+        rewards: Iterable[ArrayLike] | None = None,
+        actions: Iterable[ArrayLike] | None = None,
+        *,
+        terminated: ArrayLike | None = None,
+        durations: Iterable[ArrayLike] | None = None,
+        t_max: int | None = None,
+        policy: Policy | None = None,
+        batched: bool | None = None,
+        is_same_policy: bool = False,
+        observation_space: gym.Space[Any] | None = None,
+        action_space: gym.Space[Any] | None = None,
+    ) -> Self:
+        """Add logged trials of any lengths.
+
+        A shorter trial counts as cut short, not as ended. Values stay right even if observations
+        decide when trials are cut, because equations are of single transitions. Occupancies, mean
+        rewards and the gain are means over the trials that reach a timestep.
+
+        Parameters
+        ----------
+        observations : array_like (m, n + 1, ...), list of batches, LoggedTrials or Minari dataset
+            One more than rewards. For tables see `LoggedTrials.from_frame`.
+        rewards, actions, terminated, durations
+            See `LoggedTrials.of`. Discrete actions of any policy serve `action_values`.
+        t_max : int, optional
+            The last timestep to use; by default of the trials so far, or of the longest trial.
+        policy, batched, is_same_policy : optional
+            The policy that chose the actions, as in `collect`; refused if it never takes one of
+            them, or far less often than the log.
+        observation_space, action_space : Space, optional
+            Needed if `attach`, `collect`, the log and the features leave them open. Vectors of
+            floats are unbounded by default; integers are Discrete actions from 0 to the largest.
+        """
         trials = as_logged(observations, rewards, actions, terminated, durations, action_space)
         with self._lock:
             space = observation_space
@@ -261,22 +316,19 @@ class TrialStore:
             found = encoded_trials(encoding, trials, t_max, self._batches.t_max, numbers)
             self._add_whole(encoding, found, numbers)
             self._stated = stated
+        return self
 
-    def merge(self, other: TrialStore) -> None:
-        """Add the trials of another agent's store; see `SeminormLSTDAgent.merge`."""
+    def merge(self, other: TrialStore) -> Self:
+        """Add the trials of an ``other`` agent, of the same observations, ``t_max`` and policy."""
         theirs = other.batches
         if other.encoding is None:
-            return
+            return self
         with self._lock:
             encoding = self._encoding_of(other.encoding.space)
-            if encoding.ends != other.encoding.ends:
-                options = ["absorb" if e.ends else "raise" for e in (encoding, other.encoding)]
+            ours, others = ((e.ends, e.is_counted) for e in (encoding, other.encoding))
+            if ours != others:
                 raise InvalidInputError(
-                    f"agents with on_termination={options[0]!r} and {options[1]!r} do not merge"
-                )
-            if encoding.is_counted != other.encoding.is_counted:
-                raise InvalidInputError(
-                    "one of the agents counts its observations: give both the same observations="
+                    f"agents do not merge: whether trials absorb, and are counted: {ours}, {others}"
                 )
             if not (callable(self.policy) or callable(other.policy)) and other.policy is not None:
                 self._check_policy(other.policy, False)
@@ -285,26 +337,35 @@ class TrialStore:
             self.encoding = encoding
             self._stated = self._stated or other._stated
             self.actions = self.actions or other.actions
+        return self
 
-    def use_features(self, features: Features) -> None:
-        """Use other features; see `SeminormLSTDAgent.use_features`."""
+    def use_features(self, features: Features) -> Self:
+        """Use other ``features``, for the trials so far too; call `fit` afterwards."""
+        features = self._standardized(features)
         with self._lock:
             self._add_waiting()
             if (known := self.encoding) is not None:
-                if self.loop.under_way:
+                if self._under_way:
                     raise InvalidInputError("a trial is under way: end or drop it first")
                 self.encoding = make_encoding(known.space, features, known.ends, self.observations)
-                self.loop.begin(self.encoding, self.loop.t_max)
+                self._begin(self._t_max)
             self.features = features
+        return self
 
-    def restore(
+    def _standardized(self, features: Features) -> Features:
+        """Return features, of standardized observations if the agent standardizes."""
+        if not self.standardize or isinstance(features, Standardized):
+            return features
+        return Standardized(features)
+
+    def _restore(
         self,
         space: gym.Space[Any] | None,
         actions: ActionNumbers | None,
         policy: NDArray[Any] | None,
         trials: CountedTrials | KeptTrials | None,
     ) -> None:
-        """Put the checked content of a file into a store without trials."""
+        """Put the ``space``, ``actions``, ``policy`` and ``trials`` of a file into a new agent."""
         if space is None:
             if any(each is not None for each in (actions, policy, trials)):
                 raise InvalidInputError("it has trials or actions, but no observation space")
@@ -333,65 +394,3 @@ class TrialStore:
                 raise InvalidInputError(f"the action counts are not of {n_actions} actions")
             self._batches.add(trials)
             self._add_waiting()
-
-    def _encoding_of(self, space: gym.Space[Any] | None) -> Encoding:
-        """Return the encoding of an observation space, which all trials must share.
-
-        Without a space it is the known one, or follows from the rows of a table of features.
-        """
-        if self.encoding is not None:
-            if space not in (None, self.encoding.space):
-                raise InvalidInputError(
-                    f"the agent has observed {self.encoding.space} so far; got {space}: make a "
-                    "new agent, or forget what it has observed with reset()"
-                )
-            return self.encoding
-        if space is None:
-            if not is_table(self.features):
-                raise NotFittedError(
-                    "the observation space is not known: call attach(env) before observe() or "
-                    "add(), or give add_trials() an observation_space"
-                )
-            table: Any = self.features
-            space = spaces.Discrete(np.shape(table)[0])
-        ends = self.on_termination == "absorb"
-        return make_encoding(space, self.features, ends, self.observations)
-
-    def _encoding_of_loop(self) -> Encoding:
-        self.encoding = self._encoding_of(None)
-        return self.encoding
-
-    def _check_policy(self, policy: Policy, is_same: bool) -> StatedPolicy:
-        """Return the policy of the next trials, or raise unless earlier trials share it."""
-        stated = StatedPolicy.of(policy)
-        if self._stated is not None and not is_same and self.n_trials:
-            stated.check_same(self._stated)
-        return stated
-
-    def _add_waiting(self) -> None:
-        """Add up waiting trials, and measure standardized features."""
-        self.loop.flush()
-        encoding: Any = self.encoding
-        if encoding is None:
-            return
-        if not encoding.is_measured and self._batches.are_kept:
-            seen = self._batches.total.observations
-            encoding.measure(seen[: max(1, _MOST_MEASURED // seen[0].size)])
-        if isinstance(encoding.given, Standardized):
-            self.features = encoding.given
-
-
-class Lock:
-    """A reentrant lock; copies and pickles are fresh ones."""
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
-
-    def __reduce__(self) -> tuple[type[Lock], tuple[()]]:
-        return Lock, ()

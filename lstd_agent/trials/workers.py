@@ -2,9 +2,7 @@
 
 A *shard* is a number of trials of an environment that a worker makes for itself, with a seed
 spawned from the collection's seed. Shards are added up in their order, so the result is the same
-for any number of workers, even if some die. Shards are *tasks*: a task is a function of one
-picklable argument. Results come as they finish. A task whose worker died is run again; one that
-raises an error is not.
+for any number of workers, even if some die: a task whose worker died is run again.
 """
 
 from __future__ import annotations
@@ -16,20 +14,14 @@ import pickle
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import (
-    FIRST_COMPLETED,
-    BrokenExecutor,
-    Executor,
-    Future,
-    ProcessPoolExecutor,
-    wait,
-)
+from concurrent import futures
+from concurrent.futures import BrokenExecutor, Executor, Future
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from importlib import import_module
 from itertools import chain, islice
 from multiprocessing.connection import Connection
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import gymnasium as gym
 import numpy as np
@@ -56,9 +48,6 @@ from lstd_agent.trials.policies import Policy, make_actor
 from lstd_agent.trials.recording import Recording
 from lstd_agent.trials.spaces import as_batch
 
-Task = TypeVar("Task")
-Result = TypeVar("Result")
-
 EnvSource: TypeAlias = str | Callable[[], AnyEnv]
 """An environment's id, ``"module:id"`` if a module registers it, or a function that makes one."""
 
@@ -76,34 +65,35 @@ _MIN_SUBMITTED = 64
 
 _INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 
-# Parameters of glibc's mallopt.
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-
 
 class WorkerError(EvaluationError, RuntimeError):
     """Workers died more often than they are replaced."""
 
 
-_Shard: TypeAlias = tuple[int, EnvSource | EnvSpec, Recording, Policy, Request]
-"""The message to a worker, with the number of the shard."""
-
 _Outcome: TypeAlias = tuple[int, Portion | None, BaseException | None]
 """A shard's number, its finished trials, if any, and the error that ended it early."""
 
 
-def collect_shards(
-    env: EnvSource, recording: Recording, policy: Policy, keep: Keep, request: Request
+def collect(
+    env: AnyEnv | EnvSource, recording: Recording, policy: Policy, keep: Keep, request: Request
 ) -> None:
-    """Run trials on workers and hand over each shard's trials, in the order of the shards.
+    """Run trials in an environment, or in shards on workers, and hand over finished portions.
 
-    If an error or an interrupt ends the collection early, the trials of all finished shards are
-    handed over. The trials of a seed depend on the size of shards.
+    Finished shards are handed over in their order, also if an error or an interrupt ends it early.
     """
+    encoding = recording.encoding
+    if isinstance(env, gym.Env | VectorEnv):
+        if request.workers != 1 or request.executor is not None or request.shard_size is not None:
+            raise InvalidInputError(
+                "workers make their own environments: pass an id, or a function that makes "
+                f"an environment, instead of {env}"
+            )
+        collect_rounds(env, recording, policy, keep, request)
+        return
     with closing(make_env(env, 1)) as sample:
         make_actor(policy, *single_spaces(sample), request.batched)
         observation, _ = sample.reset(seed=split_seed(request.seed or 0)[0])
         single = not isinstance(sample, VectorEnv)
-        encoding = recording.encoding
         encoding.check_features(encoding.encode(as_batch(observation) if single else observation))
     source: EnvSource | EnvSpec = env
     if isinstance(env, str):
@@ -111,26 +101,25 @@ def collect_shards(
         # function.
         spec = _find_spec(env)
         source = env if callable(spec.entry_point) else spec
-    slim = replace(recording, encoding=encoding.without_features())
+    what = source, replace(recording, encoding=encoding.without_features()), policy
     if request.executor is None and request.workers > 1:
         try:
-            pickle.dumps((source, slim, policy))
+            pickle.dumps(what)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise InvalidInputError(
                 "workers are sent the environment, the policy and the features by pickle, which "
-                f"fails: {error}. Define functions at the top level of a module, not as lambdas "
-                "or inside of functions"
+                f"fails: {error}. Define functions at the top level of a module, not as lambdas"
             ) from error
     size = request.shard_size or min(_MAX_TRIALS, -(-request.n_trials // _SHARDS))
     entropy = np.random.SeedSequence(request.seed).entropy
     quiet = replace(request, progress=False, executor=None)
 
-    def shards() -> Iterator[_Shard]:
+    def shards() -> Iterator[Any]:
         for number, piece in enumerate(quiet.pieces(size)):
             # The same sequence as from spawn(), without its predecessors.
             spawned = np.random.SeedSequence(entropy, spawn_key=(number,))
             seed = int(spawned.generate_state(1, np.uint64)[0])
-            yield number, source, slim, policy, replace(piece, seed=seed)
+            yield number, *what, replace(piece, seed=seed)
 
     early: dict[int, Portion] = {}  # finished before an earlier shard
     following = 0
@@ -164,7 +153,7 @@ def _find_spec(env_id: str) -> EnvSpec:
     return gym.spec(name)
 
 
-def _collect_shard(shard: _Shard) -> _Outcome:
+def _collect_shard(shard: tuple[int, EnvSource | EnvSpec, Recording, Policy, Request]) -> _Outcome:
     """Run a shard's trials; an error keeps the trials that finished before it."""
     number, source, recording, policy, request = shard
     rounds: list[Any] = []
@@ -177,8 +166,8 @@ def _collect_shard(shard: _Shard) -> _Outcome:
         # each large array, which takes longer than a step of the environment.
         with suppress(OSError, AttributeError):  # another C library
             mallopt = ctypes.CDLL(None).mallopt
-            mallopt(_TRIM_THRESHOLD, 2**28)
-            mallopt(_MMAP_THRESHOLD, 2**25)
+            mallopt(-1, 2**28)  # M_TRIM_THRESHOLD
+            mallopt(-3, 2**25)  # M_MMAP_THRESHOLD
     error: BaseException | None = None
     try:
         with closing(make_env(source, request.n_trials)) as env:
@@ -200,21 +189,6 @@ def spaces_of(env: AnyEnv | EnvSource) -> tuple[gym.Space[Any], gym.Space[Any]]:
         return single_spaces(sample)
 
 
-def collect(
-    env: AnyEnv | EnvSource, recording: Recording, policy: Policy, keep: Keep, request: Request
-) -> None:
-    """Run trials in the given environment or in workers, and hand over finished portions."""
-    if not isinstance(env, gym.Env | VectorEnv):
-        collect_shards(env, recording, policy, keep, request)
-        return
-    if request.workers != 1 or request.executor is not None or request.shard_size is not None:
-        raise InvalidInputError(
-            "workers make their own environments: pass an id, or a function that makes "
-            f"an environment, instead of {env}"
-        )
-    collect_rounds(env, recording, policy, keep, request)
-
-
 def make_env(source: EnvSource | EnvSpec, n_trials: int) -> AnyEnv:
     """Make an environment for so many trials: a vector environment, if its id has one."""
     if callable(source):
@@ -228,9 +202,8 @@ def make_env(source: EnvSource | EnvSpec, n_trials: int) -> AnyEnv:
         source = _find_spec(source)
     if hasattr(source, "num_envs") and hasattr(source, "step_async"):
         raise InvalidInputError(
-            f"{type(source).__name__} is a vector environment of Stable-Baselines3, which resets "
-            "its copies by itself and hides what they observed last: make a "
-            "gymnasium.vector.SyncVectorEnv of the same functions"
+            f"{type(source).__name__} is of Stable-Baselines3 and hides what copies observe last: "
+            "make a gymnasium.vector.SyncVectorEnv of the same functions"
         )
     if not isinstance(source, EnvSpec):
         raise InvalidInputError(
@@ -243,10 +216,7 @@ def make_env(source: EnvSource | EnvSpec, n_trials: int) -> AnyEnv:
 
 @contextmanager
 def open_executor(dask_address: str | None) -> Iterator[Executor | None]:
-    """Yield an executor of a `dask.distributed` scheduler, such as ``"tcp://host:8786"``.
-
-    Without an address yield None: `run_tasks` takes either.
-    """
+    """Yield an executor of a scheduler of Dask, such as ``"tcp://host:8786"``; or None."""
     if dask_address is None:
         yield None
         return
@@ -261,20 +231,17 @@ def open_executor(dask_address: str | None) -> Iterator[Executor | None]:
 
 
 def run_tasks(
-    function: Callable[[Task], Result],
-    tasks: Iterable[Task],
-    keep: Callable[[Result], object],
+    function: Callable[[Any], Any],
+    tasks: Iterable[Any],
+    keep: Callable[[Any], object],
     *,
     workers: int = 1,
     executor: Executor | None = None,
 ) -> None:
     """Run the function on every task, and hand each result to ``keep`` as it finishes.
 
-    Tasks are drawn as workers become free; workers find the function by its name. One worker is
-    this process; several are processes of their own, or those of an executor (such as
-    ``Client.get_executor()`` of `dask.distributed`, or `mpi4py.futures`; give ``workers`` if it has
-    more than 32). If work ends early, the results that have finished are kept. A `WorkerError` says
-    that workers died more than three times, or that the given executor broke.
+    Tasks are drawn as workers become free. Several workers are processes of their own, or those of
+    an executor, such as ``Client.get_executor()`` of Dask (give ``workers`` if it has over 32).
     """
     workers, waiting = check_integer("workers", workers, 1), iter(tasks)
     if executor is not None:  # dask replaces dead workers itself
@@ -295,27 +262,25 @@ def run_tasks(
             return
         waiting = chain(lost, waiting)
     raise WorkerError(
-        f"workers died {MAX_RETRIES + 1} times. They may need more memory than there is: use fewer "
-        'workers. A script must start its work under if __name__ == "__main__", since every worker '
-        "imports it"
+        f"workers died {MAX_RETRIES + 1} times: for want of memory (use fewer workers), or because "
+        'each imports the script, which must start its work under if __name__ == "__main__"'
     )
 
 
 def _run(
     executor: Executor,
-    function: Callable[[Task], Result],
-    tasks: Iterator[Task],
-    keep: Callable[[Result], object],
+    function: Callable[[Any], Any],
+    tasks: Iterator[Any],
+    keep: Callable[[Any], object],
     n_submitted: int,
     is_own: bool,
-) -> list[Task]:
+) -> list[Any]:
     """Run tasks until they are through, or the executor breaks; return those that were lost.
 
-    Work that ends early cancels tasks that have not begun, except in our own pool: a broken process
-    pool logs errors about cancelled tasks.
+    An early end cancels tasks, except in our own pool: a broken one logs errors about these.
     """
-    running: dict[Future[Result], Task] = {}
-    lost: list[Task] = []
+    running: dict[Future[Any], Any] = {}
+    lost: list[Any] = []
     try:
         while True:
             for task in islice(tasks, 0 if lost else n_submitted - len(running)):
@@ -327,22 +292,21 @@ def _run(
                     break
             if not running:
                 return lost
-            for future in wait(running, return_when=FIRST_COMPLETED).done:
-                task, error = running.pop(future), future.exception()
-                if error is None:
-                    keep(future.result())
-                elif isinstance(error, BrokenExecutor):
+            for future in futures.wait(running, return_when="FIRST_COMPLETED").done:
+                task = running.pop(future)
+                try:
+                    result = future.result()
+                except BrokenExecutor:
                     lost.append(task)
                 else:
-                    raise error
+                    keep(result)
     except BaseException:
         for future in running:
-            if not future.done():
-                if not is_own:
-                    future.cancel()
-            elif not future.cancelled() and future.exception() is None:
+            if future.done():
                 with suppress(BaseException):  # another error is raised
                     keep(future.result())
+            elif not is_own:
+                future.cancel()
         raise
 
 
@@ -352,7 +316,10 @@ def _pool(workers: int) -> Iterator[Executor]:
     # A fresh interpreter for each worker: forking would copy threads' locks.
     context = multiprocessing.get_context("spawn")
     watched, alive = context.Pipe(duplex=False)
-    with watched, ProcessPoolExecutor(workers, context, _end_with_parent, (watched,)) as pool:
+    with (
+        watched,
+        futures.ProcessPoolExecutor(workers, context, _end_with_parent, (watched,)) as pool,
+    ):
         try:
             yield pool
         except BaseException:
@@ -364,8 +331,7 @@ def _pool(workers: int) -> Iterator[Executor]:
 def _end_with_parent(watched: Connection) -> None:
     """End this worker as soon as the other end of the pipe is closed, or its process gone.
 
-    A killed parent does not stop its workers: they would wait for tasks for ever. A terminal sends
-    Ctrl-C to all processes; only the parent handles it.
+    A killed parent does not stop its workers. Only the parent handles Ctrl-C of a terminal.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(signal, "pthread_sigmask"):
@@ -381,10 +347,7 @@ def _end_with_parent(watched: Connection) -> None:
 
 @contextmanager
 def _blocked_signals() -> Iterator[None]:
-    """Block Ctrl-C and SIGTERM, so that a process that starts prints no traceback of its imports.
-
-    It inherits the block, which `_end_with_parent` ends.
-    """
+    """Block Ctrl-C and SIGTERM until `_end_with_parent`: imports shall print no traceback."""
     if not hasattr(signal, "pthread_sigmask"):  # on Windows
         yield
         return

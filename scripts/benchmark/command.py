@@ -20,8 +20,14 @@ from pathlib import Path
 
 from benchmark import evaluator, exact, processes, stepping
 from benchmark.timing import HEAD, Row, Setting, Skipped
-from lstd_agent.commands.outputs import check_destinations
-from lstd_agent.commands.running import add_arguments, at_least, new_parser, run, subset
+from lstd_agent.commands.running import (
+    add_arguments,
+    at_least,
+    check_destinations,
+    new_parser,
+    run,
+    subset,
+)
 from lstd_agent.packing import write_files
 from lstd_agent.progress import progress_bar
 from lstd_agent.results import installed_version, provenance

@@ -14,7 +14,7 @@ from scipy import sparse
 
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import check_choice
-from lstd_agent.features.kernels import Kernel
+from lstd_agent.features.rows import Kernel
 from lstd_agent.problems import (
     ENVIRONMENTS,
     RHOS,

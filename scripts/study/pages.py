@@ -14,8 +14,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from lstd_agent.commands.outputs import check_destinations, rows_kept
-from lstd_agent.commands.running import add_arguments, new_parser, run
+from lstd_agent.commands.running import (
+    add_arguments,
+    check_destinations,
+    new_parser,
+    rows_kept,
+    run,
+)
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.figure_style import new_figure, picture
 from lstd_agent.packing import write_files

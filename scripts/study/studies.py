@@ -9,14 +9,15 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
-from lstd_agent.commands.outputs import put_results, rows_kept
 from lstd_agent.commands.running import (
     MOST_TRIALS,
     RUN,
     add_arguments,
     at_least,
     new_parser,
+    put_results,
     read_arguments,
+    rows_kept,
     run,
     subset,
 )

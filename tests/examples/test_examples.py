@@ -145,7 +145,7 @@ def test_the_value_of_a_learned_policy_solves_the_bellman_equation(
         pytest.skip(printed)
     assert [evaluation.n_steps for evaluation in found] == [0, 1000]
     n = example.MOST + 1
-    actions, _ = found[-1].agent.collector.policy(np.arange(n))
+    actions, _ = found[-1].agent.policy(np.arange(n))
     arrive, serve = example.ARRIVAL, np.array(example.SERVICE)[actions]
     transitions = np.zeros((n, n))
     place = np.arange(n)

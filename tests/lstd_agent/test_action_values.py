@@ -88,7 +88,7 @@ def explored(
 
 
 def close_to_exact(agent: SeminormLSTDAgent, mdp: TabularMDP, q: np.ndarray, tol: float) -> bool:
-    chain = mdp.induce(np.asarray(agent.collector.policy))
+    chain = mdp.induce(np.asarray(agent.policy))
     right = chain.action_bias - chain.bias[agent.main_reference_]
     return bool(np.abs(q - right).max() < tol * np.ptp(chain.bias))
 
@@ -461,7 +461,7 @@ def test_an_invalid_policy_to_evaluate_is_refused() -> None:
         ("counts", lambda s: s * 0 + 2, "the policy takes action 2; actions are 0 to 1"),
         ("counts", lambda s: rng.integers(2, size=len(s)), "give its probabilities"),
         ("vectors", lambda x: np.full(len(x), 2), "the policy takes action 2; actions are 0 to 1"),
-        ("vectors", TARGET, "a policy given as an array needs Discrete observations"),
+        ("vectors", TARGET, "is a function, not an array"),
     ]
     for kind, policy, message in cases:
         agent, x, _ = of_logs(kind, *LOGGED)
@@ -488,7 +488,7 @@ def test_an_invalid_policy_to_evaluate_is_refused() -> None:
 
 
 BAD_EXPLORE = [
-    (-1, "first half of a trial, and with t_max = 20 there are 10"),
+    (-1, "half a trial has 10"),
     (11, "explore=11 actions need as many timesteps"),
     (1.5, "explore is a number of actions"),
     (float("nan"), "explore is a number of actions"),

@@ -164,13 +164,11 @@ def fitted_to(batches: Any, anchors: list[int], gain: float) -> SeminormLSTDAgen
     """An agent whose batches are simulated populations of h6."""
     agent = SeminormLSTDAgent(np.eye(6), anchors=anchors, gain=gain)
     agent.attach(gym.make("unichain_gym:Unichain-h6-v0"))
-    collector = agent.collector
-    assert collector.encoding is not None
     for drawn in batches:
         counts = TransitionCounts(
             drawn.n_states, drawn.n_trials, drawn.transition_counts, drawn.reward_sums
         )
-        collector.batches.add_counts([(counts, None)])
+        agent.batches.add_counts([(counts, None)])
     return agent.fit()
 
 
@@ -245,9 +243,9 @@ def test_trials_not_rounds_are_dealt_into_batches(num_envs: int) -> None:
     name = "unichain_gym:Unichain-h6-v0"
     env = gym.make_vec(name, num_envs=num_envs) if num_envs else gym.make(name)
     agent = SeminormLSTDAgent(OneHot()).collect(env, POLICY, 95, 5, seed=0)
-    assert [sums.n_trials for sums in agent.collector.batches.sums] == [5] * 15 + [4] * 5
+    assert [sums.n_trials for sums in agent.batches.sums] == [5] * 15 + [4] * 5
     agent.collect(env, POLICY, 5, 5, seed=1)
-    assert [sums.n_trials for sums in agent.collector.batches.sums] == [5] * 20
+    assert [sums.n_trials for sums in agent.batches.sums] == [5] * 20
 
 
 def test_the_summary_lists_every_neighborhood(agent: Any) -> None:

@@ -44,7 +44,7 @@ def kept(states: Any, rewards: Any) -> SeminormLSTDAgent:
 
 def test_the_sample_of_counted_trials_has_their_rewards() -> None:
     states, rewards = walks(50)
-    sample: Any = counted(states, rewards).collector.batches.sample
+    sample: Any = counted(states, rewards).batches.sample
     assert sample.trials.observations.shape == (50, 10)
     assert sample.trials.rewards.shape == (50, 9)
     order = np.lexsort(sample.trials.rewards.T)
@@ -58,8 +58,8 @@ def test_the_sample_of_counted_trials_has_their_rewards() -> None:
 def test_sample_and_batches_of_a_log_do_not_depend_on_its_order(seed: int, n: int) -> None:
     states, rewards = walks(n, seed=seed)
     shuffled = np.random.default_rng(seed).permutation(n)
-    a = counted(states, rewards, n_stored_trials=20).collector.batches
-    b = counted(states[shuffled], rewards[shuffled], n_stored_trials=20).collector.batches
+    a = counted(states, rewards, n_stored_trials=20).batches
+    b = counted(states[shuffled], rewards[shuffled], n_stored_trials=20).batches
     assert a.sample is not None
     assert b.sample is not None
     assert_array_equal(a.sample.hashes, b.sample.hashes)
@@ -77,7 +77,7 @@ def test_an_error_is_of_ten_batches_or_more() -> None:
     vectors.add_trials(states[:, :, None].astype(float), rewards).fit()
     assert vectors.compare([1.0], [2.0]).degrees == 9
     counts = counted(states, rewards, n_batches=2).fit()
-    assert counts.n_batches == len(counts.collector.batches.sums) == 10
+    assert counts.n_batches == len(counts.batches.sums) == 10
     assert counts.compare(1, 2).degrees == 9
 
 
@@ -85,18 +85,18 @@ def test_merged_agents_of_one_batch_are_batches_of_their_own() -> None:
     whole = SeminormLSTDAgent(OneHot(), n_batches=12)
     for seed in range(12):
         whole.merge(counted(*walks(24, seed=seed), n_batches=1))
-    assert [counts.n_trials for counts in whole.collector.batches.sums] == [24] * 12
+    assert [counts.n_trials for counts in whole.batches.sums] == [24] * 12
 
 
 def test_a_sample_of_merged_agents_equals_the_sample_of_all_trials() -> None:
     states, rewards = walks(300)
     parts = np.split(np.arange(300), [40, 41, 200])
-    whole: Any = counted(states, rewards, n_stored_trials=25).collector.batches.sample
+    whole: Any = counted(states, rewards, n_stored_trials=25).batches.sample
     for order in ([0, 1, 2, 3], [3, 1, 0, 2]):
         agents = [counted(states[parts[i]], rewards[parts[i]], n_stored_trials=25) for i in order]
         for other in agents[1:]:
             agents[0].merge(other)
-        sample: Any = agents[0].collector.batches.sample
+        sample: Any = agents[0].batches.sample
         assert_array_equal(sample.trials.observations, whole.trials.observations)
         assert_array_equal(sample.trials.rewards, whole.trials.rewards)
 
@@ -207,7 +207,7 @@ def test_seeds_of_environments_fit_31_bits() -> None:
 
 def test_rewards_that_are_huge_are_refused_with_their_value() -> None:
     agent = SeminormLSTDAgent(np.eye(2))
-    message = r"at most 1e\+100 in size; got 1e\+300 at timestep 0"
+    message = r"to 1e\+100; got 1e\+300 at timestep 0"
     with pytest.raises(InvalidInputError, match=message):
         agent.observe(0, 0, 1e300, 1)
     agent.drop_trial()

@@ -167,7 +167,7 @@ def unbalanced() -> sparse.csr_array:
             lambda: changed(reward_sums=sparse.csr_array(np.ones((21, 6)))),
             "rewards of states that no trial was in",
         ),
-        (lambda: {"n_states": 6}, "has no n_states"),
+        (lambda: {"n_states": 6}, "no attribute 'n_states'"),
         (lambda: simulated(t_max=21), "have t_max = 20; got 21"),
     ],
 )

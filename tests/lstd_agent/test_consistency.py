@@ -120,7 +120,7 @@ def test_a_collection_split_over_agents_merges_into_the_whole() -> None:
         one, other = (getattr(each.counts, name).toarray() for each in (whole, merged))
         assert_allclose(one, other, rtol=rtol)
     assert_allclose(merged.predict(np.arange(36)), whole.predict(np.arange(36)), rtol=1e-10)
-    assert [sums.n_trials for sums in merged.collector.batches.sums] == [15] * 20
+    assert [sums.n_trials for sums in merged.batches.sums] == [15] * 20
 
 
 @pytest.mark.filterwarnings("ignore::lstd_agent.errors.FitWarning")
@@ -145,7 +145,7 @@ def test_no_more_trials_are_stored_than_asked_for() -> None:
         agent.collect(env, np.zeros(6, int), 5, 3).collect(env, np.zeros(6, int), 1, 3)
     merged = agents[0].merge(agents[1])
     assert merged.counts.n_trials == 12
-    sample = merged.collector.batches.sample
+    sample = merged.batches.sample
     assert sample is not None
     assert len(sample.trials.observations) == 7
 

@@ -69,7 +69,7 @@ def of_vectors(**options: Any) -> SeminormLSTDAgent:
 
 
 def answers_of_agent(agent: SeminormLSTDAgent) -> Any:
-    at: Any = np.array([[0.0], [1.0]]) if agent.collector.batches.are_kept else np.arange(6)
+    at: Any = np.array([[0.0], [1.0]]) if agent.batches.are_kept else np.arange(6)
     return [
         agent.predict(at).tolist(),
         agent.predict(at, 0).tolist(),

@@ -13,7 +13,7 @@ from scipy import sparse
 from lstd_agent import SeminormLSTDAgent
 from lstd_agent.arrays import FloatArray
 from lstd_agent.errors import FitWarning
-from lstd_agent.features.sizes import FeatureSizes
+from lstd_agent.features.rows import FeatureSizes
 
 
 def drain(n_trials: int, t_max: int) -> tuple[FloatArray, FloatArray]:

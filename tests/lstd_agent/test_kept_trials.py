@@ -58,7 +58,7 @@ def test_environments_may_write_all_their_observations_into_one_array(max_bytes:
         env = SyncVectorEnv([lambda: gym.make("Pendulum-v1")] * 4, copy=copy)
         agent = SeminormLSTDAgent(Polynomial(2), max_bytes=max_bytes, n_batches=1)
         agent.collect(env, still, 120, 30, seed=0)
-        totals.append(agent.collector.batches.total)
+        totals.append(agent.batches.total)
     for name in ("observations", "rewards"):
         assert_array_equal(getattr(totals[0], name), getattr(totals[1], name))
 
@@ -218,10 +218,10 @@ def test_logged_trials_equal_collected_ones(walk: Any) -> None:
 @pytest.mark.parametrize(
     ("observations", "rewards", "message"),
     [
-        (np.zeros((2, 4, 3)), np.zeros((2, 4)), r"need observations of shape \(2, 5, \.\.\.\)"),
+        (np.zeros((2, 4, 3)), np.zeros((2, 4)), r"got shapes \(2, 4, 3\) and \(2, 4\)"),
         (np.zeros((2, 5, 3)), np.full((2, 4), np.nan), "got nan at timestep 0 of trial 0"),
         (np.full((2, 5, 3), np.inf), np.zeros((2, 4)), "trial 0 at timestep 0 is not"),
-        (np.full((2, 5, 3), np.nan), np.zeros((2, 4)), "NaN, which marks the end"),
+        (np.full((2, 5, 3), np.nan), np.zeros((2, 4)), "NaN marks the end"),
         (np.zeros((2, 5, 2)), np.zeros((2, 4)), "have 3 components; got 2"),
         (np.zeros((2, 5, 3)), np.zeros(4), r"rewards \(m, t_max \+ 1\)"),
     ],

@@ -152,14 +152,14 @@ def test_the_first_finished_trial_sets_t_max_and_later_ones_must_match(walk: Any
             [(0, [0, 0], [0.0, 0.0], [1, 1]), (1, [1, 0], [0.0, 0.0], [1, 1])],
             "trial 1 is observed elsewhere at timestep 1",
         ),
-        ([(0, 0, np.nan, 1)], "rewards must be finite; got nan"),
+        ([(0, 0, np.nan, 1)], "rewards must be finite.*got nan"),
         ([(0, 2, 0.0, 1)], "integers from 0 to 1; got 2"),
         ([(0, 0.5, 0.0, 1)], "integers from 0 to 1; got 0.5"),
         ([(0, 0, 0.0, 1), (1, [1, 1], [0.0, 0.0], [1, 1])], "a single trial is under way"),
         ([(0, [1, 1], [0.0, 0.0], [1, 1]), (1, 1, 0.0, 1)], "trials in lockstep are under way"),
-        ([(0, [1, 1], [0.0], [1, 1])], r"got \(2,\), \(1,\) and \(2,\)"),
-        ([(0, 1, [0.0], 1)], r"got \(\), \(1,\) and \(\)"),
-        ([(0, np.empty(0, int), [], np.empty(0, int))], r"at least one; got \(0,\)"),
+        ([(0, [1, 1], [0.0], [1, 1])], r"got \(\(2,\), \(1,\), \(2,\)\)"),
+        ([(0, 1, [0.0], 1)], r"got \(\(\), \(1,\), \(\)\)"),
+        ([(0, np.empty(0, int), [], np.empty(0, int))], r"next observations; got \(\(0,\)"),
         ([(0, [1, 1], [0.0, 0.0], [1, 1], [True])], r"one for each trial of a batch; got \[True\]"),
         ([(0, [1, 1], [0.0, 0.0], [1, 1]), (1, [1], [0.0], [1])], "2 trials are under way"),
     ],
@@ -299,6 +299,6 @@ def test_waiting_trials_are_added_up_by_the_room_that_they_take() -> None:
     for _ in range(4):
         agent.observe(0, 0, 1.0, 1, terminated=True)
         agent.end_trial()
-        waiting.append(agent.collector.loop.n_waiting)
+        waiting.append(agent._n_waiting)
     assert waiting == [1, 0, 1, 0]
     assert agent.n_trials == 4

@@ -375,7 +375,10 @@ def options_of(held: Any) -> Any:
         (changed("trials.n_by_batch", lambda a: a[:-1]), "damaged"),
         (changed("trials.sample.trials.observations", lambda a: a + np.uint8(200)), "other states"),
         (changed("trials.sample.trials.observations", lambda a: a * 1.5), "are integers"),
-        (changed("trials.sample.trials.observations", lambda a: a[:, :5]), "need observations"),
+        (
+            changed("trials.sample.trials.observations", lambda a: a[:, :5]),
+            "trials are observations",
+        ),
         (changed("trials.sample.hashes", lambda a: a[::-1].copy()), "in ascending order"),
         (changed("policy", lambda a: a[:-1]), "a policy is 6 integer actions"),
         (changed("policy", lambda a: a + 51), "the policy takes action"),

@@ -158,7 +158,7 @@ def test_impossible_policies_are_refused(policy: Any, message: str) -> None:
 
 def test_policies_that_do_not_fit_are_refused() -> None:
     box = spaces.Box(-1.0, 1.0, (2,))
-    with pytest.raises(InvalidInputError, match="array needs Discrete observations and actions"):
+    with pytest.raises(InvalidInputError, match="is a function, not an array"):
         make_actor(np.zeros(3, dtype=int), box, ACTIONS, None)
     act = make_actor(lambda x: np.zeros((len(x), 3)), STATES, box, True)
     with pytest.raises(InvalidInputError, match=r"shape \(4, 3\) for 4 observations.*batched="):
@@ -228,7 +228,7 @@ def test_kernels_measure_likeness() -> None:
 
 def test_impossible_kernels_and_estimators_are_refused() -> None:
     for make, message in (
-        (lambda: Kernel("linear"), "kernel must be 'gaussian' or 'dirac'; got 'linear'"),  # type: ignore[arg-type]
+        (lambda: Kernel("linear"), "kernel must be one of .*; got 'linear'"),  # type: ignore[arg-type]
         (lambda: Kernel(width=0.0), "positive number or 'median'; got 0.0"),
         (lambda: Kernel(width="mean"), "positive number or 'median'; got 'mean'"),  # type: ignore[arg-type]
         (lambda: MMD("cubic"), "estimator must be one of .*; got 'cubic'"),  # type: ignore[arg-type]
@@ -272,13 +272,13 @@ def test_rewards_that_are_not_finite_are_refused() -> None:
         gym.make("unichain_gym:Unichain-h6-v0"), lambda r: next(rewards)
     )
     agent = SeminormLSTDAgent(OneHot())
-    with pytest.raises(InvalidInputError, match="must be finite; got nan at timestep 2"):
+    with pytest.raises(InvalidInputError, match=r"must be finite.*got nan at timestep 2"):
         agent.collect(env, np.zeros(6, int), 60, 4)
     assert agent.n_trials == 2
     vector = gym.wrappers.vector.TransformReward(
         gym.make_vec("unichain_gym:Unichain-h6-v0", num_envs=3), lambda r: r * np.nan
     )
-    with pytest.raises(InvalidInputError, match="finite; got nan at timestep 0 of trial 0"):
+    with pytest.raises(InvalidInputError, match=r"finite.*got nan at timestep 0 of trial 0"):
         agent.collect(vector, np.zeros(6, int), 3, 4)
     assert agent.n_trials == 2
 

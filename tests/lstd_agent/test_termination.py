@@ -195,7 +195,7 @@ def test_trials_that_ended_stay_ended_while_others_go_on() -> None:
     assert_array_equal(visits, [[2, 0, 0], [1, 0, 1], [1, 0, 1], [0, 0, 2]])
     rewards = agent.counts.reward_sums.toarray()
     assert_array_equal(rewards, [[2, 0, 0], [1, 0, 0], [1, 0, 0], [0, 0, 0]])
-    sample = agent.collector.batches.sample
+    sample = agent.batches.sample
     assert sample is not None
     assert sorted(sample.trials.observations[:, :4].tolist()) == [[0, 0, 0, 2], [0, 2, 2, 2]]
 

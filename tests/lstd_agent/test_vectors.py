@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
-from gymnasium.vector.utils import batch_space, create_empty_array, iterate
+from gymnasium.vector.utils import batch_space, iterate
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 
@@ -26,7 +26,7 @@ from lstd_agent.errors import FitWarning, InvalidInputError
 from lstd_agent.rows.kept import TrialRows
 from lstd_agent.trials.encoding import make_encoding
 from lstd_agent.trials.kept import KeptTrials
-from lstd_agent.trials.spaces import flatten_batch, is_batch, replace
+from lstd_agent.trials.spaces import flatten_batch, is_batch
 
 SPACES = [
     spaces.Box(-1.0, 1.0, (2, 3)),
@@ -48,20 +48,6 @@ def test_batches_flatten_like_single_observations(space: Any) -> None:
     assert_array_equal(flatten_batch(space, batch), expected)
     assert is_batch(space, batch)
     assert not is_batch(space, space.sample())
-
-
-@pytest.mark.parametrize("space", SPACES, ids=str)
-def test_observations_of_a_batch_are_replaced_in_a_copy(space: Any) -> None:
-    batch = create_empty_array(space, 4)
-    space.seed(1)
-    samples = [space.sample(), space.sample()]
-    changed = replace(batch, np.array([1, 3]), samples)
-    flat = flatten_batch(space, changed)
-    for row, sample in zip((1, 3), samples, strict=True):
-        assert_array_equal(flat[row], spaces.flatten(space, sample))
-    assert_array_equal(
-        flatten_batch(space, batch), flatten_batch(space, create_empty_array(space, 4))
-    )
 
 
 def test_a_space_without_flat_form_is_refused() -> None:

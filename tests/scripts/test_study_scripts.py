@@ -23,8 +23,7 @@ from study.studies import STUDIES
 
 from lstd_agent.commands.main import COMMANDS
 from lstd_agent.commands.main import dispatch as unichain
-from lstd_agent.commands.outputs import put_out
-from lstd_agent.commands.running import run
+from lstd_agent.commands.running import put_out, run
 from lstd_agent.results import RowStore
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -179,7 +179,7 @@ def test_a_long_path_of_a_cycle_never_uses_a_piece() -> None:
 
 def test_pieces_do_not_change_the_law_of_a_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("unichain_gym.trajectory.SHORT", 10)
-    monkeypatch.setattr("unichain_gym.trajectory.FIRST_STEPS", 6)
+    monkeypatch.setattr("unichain_gym.trajectory.FIRST_RUNS", 6)
     mdp = make_mdp("h6")
     chain = mdp.induce(mdp.random_policy(3, deterministic=False))
     P, n_paths = chain.transition_matrix.toarray(), 5_000
