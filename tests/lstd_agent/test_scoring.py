@@ -181,8 +181,8 @@ def test_the_reference_of_a_task_whose_steps_take_time_has_the_gain_per_unit_of_
     small: dict[str, Any] = {"seeds": 1, "n_trials": 2000, "t_max": 200, "against": ()}
     for given in (mdp, slower):  # of which the second is another model
         (row,) = score({}, environments={"a11": given}, **small, out=tmp_path).rows
-        assert row["gain_error"] < 0.01
-        assert row["total_rems"] < 0.1 * row["limit_total"]
+        assert row["gain_error"] < 0.02
+        assert row["total_rems"] < 0.2 * row["limit_total"]
 
 
 def test_a_random_policy_takes_allowed_actions_only() -> None:
