@@ -330,9 +330,8 @@ class SeminormLSTDAgent(TrialStore):
 
     def diagnostics(self) -> Diagnostics:
         """Return the checks of the fit and their warnings; ``print`` them."""
-        fit = self._last_fit
         if self._diagnostics is None:
-            self._diagnostics = Diagnostics(fit)
+            self._diagnostics = Diagnostics(self._last_fit)
         return self._diagnostics
 
     def plot(self) -> Figure:
