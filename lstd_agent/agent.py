@@ -22,13 +22,14 @@ from lstd_agent.backups import WantedBackup
 from lstd_agent.diagnostics import Diagnostics
 from lstd_agent.errors import FitWarning, InvalidInputError, NotFittedError, check_choice
 from lstd_agent.features.tables import Features, same_features
-from lstd_agent.fit import Comparison, Fit
+from lstd_agent.fit import Fit
 from lstd_agent.fit_checks import check_own_trials, check_single_class, compare_returns
 from lstd_agent.fit_options import AgentTailName, CalibrationName, FitOptions
 from lstd_agent.packing import read, refusing, write
 from lstd_agent.persistence import MAKERS, SavedAgent
 from lstd_agent.plotting import draw
 from lstd_agent.rows.kept import rows_of
+from lstd_agent.standard_errors import Comparison
 from lstd_agent.summary import as_html, describe
 from lstd_agent.system.approximators import Neighborhood, System
 from lstd_agent.system.distances import MMD, DistanceName, DistributionDistance
@@ -329,9 +330,8 @@ class SeminormLSTDAgent(TrialStore):
 
     def diagnostics(self) -> Diagnostics:
         """Return the checks of the fit and their warnings; ``print`` them."""
-        fit = self._last_fit
         if self._diagnostics is None:
-            self._diagnostics = Diagnostics(fit)
+            self._diagnostics = Diagnostics(self._last_fit)
         return self._diagnostics
 
     def plot(self) -> Figure:

@@ -19,9 +19,8 @@ from lstd_agent.arrays import FloatArray
 from lstd_agent.errors import EvaluationError, InvalidInputError
 from lstd_agent.features.rows import as_rows, dense
 from lstd_agent.rows.counts import CountRows
-from lstd_agent.rows.factors import Factor
+from lstd_agent.rows.factors import Factor, Layer
 from lstd_agent.rows.kept import TrialRows
-from lstd_agent.rows.layers import Layer
 from lstd_agent.system.minimizer import minimize
 from lstd_agent.system.model import pooled_model
 from lstd_agent.trials.counts import TransitionCounts

@@ -8,7 +8,7 @@ Most tests ask whether u, one number a trial, has mean 0, by
 
 If u is symmetric about 0, |S| exceeds x with a probability of at most 2 exp(-x²/2), for any number
 of trials and any tails (Hoeffding). S² is at most the number of nonzero u, so a few rare events
-never alarm. Where nothing is wrong, the five checks alarm with a probability of 3 % or less.
+never alarm. Where nothing is wrong, the six checks alarm with a probability of 4 % or less.
 
 Arrays: rewards R (N, T), NaN after a trial was cut short; features (M, T, d) of some of the trials;
 values (N, T + 1); surprises (N, T); groups of trials with like starts, all trials first.
@@ -32,8 +32,9 @@ LEVEL, MIN_TRIALS, FEWEST_TRIALS = 0.03 / 5, 24, 12
 _MISSING, _SURE, _MAYBE, _MOVES = 0.15, 0.8, 0.3, 0.25
 
 # The share of the correlation that is left after a quarter of the trial where trials mix; the share
-# of E beyond which own means matter; with fewer rows the correlation itself decides.
-_LASTING, _OWN, _FEW_ROWS = 0.5, 0.05, 50
+# of E beyond which own means matter; with fewer rows the correlation itself decides. The share of
+# whole trials that shows late rewards.
+_LASTING, _OWN, _FEW_ROWS, _WHOLE = 0.5, 0.05, 50, 0.9
 
 # Share of E beyond which misfits, and deviations between groups, matter; smallest correlation of
 # surprises that matters; their smallest deviation as a share of E; number of classes of values.
@@ -42,8 +43,6 @@ _MISFIT, _ALIKE, _SPREAD, _CLASSES = 0.05, 0.05, 0.1, 32
 # Fewest effective trials of a standard error, and of any; share of E beyond which an event matters.
 _EVENTS, _LONE, _RARE = 10.0, 2.0, 0.1
 
-# Up to this many distinct starts are a group each; more are put into about so many groups.
-_FEW_STARTS, _GROUPS = 40, 16
 _TINY, _ROUNDING = 1e-300, 1e-9
 
 
@@ -127,29 +126,6 @@ def mean_of(x: FloatArray, axis: int | tuple[int, ...] = 0) -> FloatArray:
     seen = np.isfinite(x)
     n = np.maximum(seen.sum(axis=axis), 1)
     return np.asarray(np.where(seen, x, 0.0).sum(axis=axis) / n)
-
-
-def start_groups(starts: Any) -> list[IntArray]:
-    """Return groups of trials with like starts (N,) or (N, k): all trials first.
-
-    Many distinct starts are halved along the direction in which they vary most, and again.
-    """
-    x, groups = np.asarray(starts).reshape(len(starts), -1), [np.arange(len(starts))]
-    kinds, kind, n = np.unique(x, axis=0, return_inverse=True, return_counts=True)
-    if len(kinds) <= _FEW_STARTS:
-        some = np.flatnonzero((n >= 2) & (n < len(x)))
-        return groups + [np.flatnonzero(kind.ravel() == i) for i in some]
-    x = (x - x.mean(axis=0)) / np.maximum(x.std(axis=0), _TINY)
-    smallest = max(2 * MIN_TRIALS, len(x) // (_GROUPS // 2))
-    for group in groups:  # the list grows in the loop
-        if len(group) < smallest:
-            continue
-        here = x[group] - x[group].mean(axis=0)
-        p = here @ np.linalg.eigh(here.T @ here)[1][:, -1]
-        low = p < np.median(p) if (p < np.median(p)).sum() >= MIN_TRIALS else p <= np.median(p)
-        if min(low.sum(), (~low).sum()) >= MIN_TRIALS:
-            groups += [group[low], group[~low]]
-    return groups
 
 
 def still_missing(R: FloatArray, length: int, least: float = 0.0) -> tuple[float, float, float]:
@@ -251,6 +227,26 @@ def _movement_left(F: FloatArray, lengths: IntArray, z: float) -> float:
         if least <= _MOVES:
             break
     return float(least)
+
+
+def check_gain(R: FloatArray, gain: float, error: float, unit: float) -> float:
+    """Return the mean reward of late timesteps less the gain (0 if alike), given the gain's error.
+
+    The last L timesteps are compared, L from an eighth to a half of the trial; the smallest
+    difference counts. Any period of up to a quarter of the trial divides one such L. If many trials
+    were cut short, the others may be unlike them, and nothing is compared.
+    """
+    T, C = R.shape[1], partial_sums(R)
+    C = C[np.isfinite(C[:, T])]
+    if T < 4 or len(C) < max(MIN_TRIALS, _WHOLE * len(R)):
+        return 0.0
+    L = np.arange(max(1, T // 8), T // 2 + 1)
+    u = (C[:, [T]] - C[:, T - L]) / L - gain
+    off = u.mean(axis=0)
+    noise = critical(0.5) * np.hypot(np.linalg.norm(u, axis=0) / len(u), error)
+    nearest = float(off[np.abs(off).argmin()])
+    least = max(_MISSING * unit, _ROUNDING * T * float(np.abs(C).max())) / T
+    return nearest if (np.abs(off) > noise).all() and abs(nearest) > least else 0.0
 
 
 def check_own_means(R: FloatArray, unit: float, total: float = 1.0) -> float:
@@ -445,22 +441,3 @@ def _errors_of_groups(u: FloatArray, rate: FloatArray, groups: Sequence[IntArray
         others = float(rest @ rest - rest[k] @ rest[k])
         errors.append(float(np.sqrt(own + max(others, 0.0) * float(rate[k].mean()) ** 2)))
     return errors
-
-
-def ends_without_support(lengths: IntArray, states: FloatArray) -> float:
-    """Return the share of ended trials whose last state hardly any other trial left.
-
-    Then fewer than .1 % of states (N, T, k) with a successor are as extreme in some component.
-    """
-    T = states.shape[1]
-    ended = np.flatnonzero(lengths < T)
-    on = states[np.arange(T) < lengths[:, None]]
-    if len(ended) < 10 or not len(on):
-        return float(len(ended) >= 10)
-    last, alone = states[ended, lengths[ended]], np.zeros(len(ended), dtype=bool)
-    for j in range(states.shape[2]):
-        x = np.sort(on[:, j])
-        below = np.searchsorted(x, last[:, j], side="right")
-        above = len(x) - np.searchsorted(x, last[:, j], side="left")
-        alone |= np.minimum(below, above) < 1e-3 * len(x)
-    return float(alone.mean())

@@ -10,7 +10,6 @@ import numpy as np
 import lstd_agent.checks as checks
 import lstd_agent.fit_checks as shown
 from lstd_agent.arrays import BoolArray
-from lstd_agent.checks import FEWEST_TRIALS, in_a_line
 from lstd_agent.features.rows import FeatureSizes
 from lstd_agent.fit import Fit, of_each
 from lstd_agent.summary import as_html
@@ -40,6 +39,8 @@ class Diagnostics:
     gain, gain_error, gain_share, gain_rows : float, str
         The gain, its standard error, its effective share of the samples, and which samples
         determine it ("tail", "all" or "given"; "mean": none do, and it is the tail's mean reward).
+    gain_off : float
+        By how much the last timesteps, at least, earn more than the gain; 0 if they do not differ.
     mean_duration : float
         Mean time that a step of the tail takes; 1 where trials have no durations.
     starts, start_samples, start_determined, start_tolerable : list, ndarray
@@ -108,11 +109,11 @@ class Diagnostics:
             skipped |= trials.explored[:, :T]
         some = slice(None, None, -(-N * T * 3 * shown.MOST_COLUMNS // _MOST_NUMBERS))
         blocks = shown.watched(states[some], here[some] & living[some], encoding.features)
-        self.ends = checks.ends_without_support(lengths[some], blocks[states.ndim == 2][:, :T])
+        self.ends = shown.ends_without_support(lengths[some], blocks[states.ndim == 2][:, :T])
         blocks[1] = np.concatenate([blocks[1], np.nan_to_num(v[some, :, None])], axis=2)
         for block in blocks:
             block[~here[some]] = np.nan
-        groups, gain = checks.start_groups(first), fit.fitted.gain
+        groups, gain = shown.start_groups(first), fit.fitted.gain
         tail = checks.check_tail(R, [block[:, :T] for block in blocks], groups)
         delta = np.where(skipped, np.nan, R - gain.value * time + v[:, 1:] - v[:, :-1])
         settled = tail.settled and not skipped.any()
@@ -132,6 +133,9 @@ class Diagnostics:
         if fit.n_batches > 1 and not source.is_sparse:
             self.gain_error = fit.jackknife.gain_error
             self.start_error = fit.jackknife.start_value_error
+        error = float(np.nan_to_num(self.gain_error)) * time
+        off = checks.check_gain(R, gain.value * time, error, tail.unit) / time
+        self.gain_off = off if settled and gain.rows != "mean" else 0.0
         u, earned = np.nansum(delta, axis=1), np.nansum(R, axis=1)
         noise = max(_LARGEST_ERROR * max(tail.unit, earned.std()), 1e-9 * np.abs(earned).max())
         self.start_noise = bool(self.start_error > noise)
@@ -204,7 +208,7 @@ class Diagnostics:
                 "among the observations, leave it out"
             )
         elif not tail.known:
-            text = "" if self.n_checked >= FEWEST_TRIALS else f" of {self.n_checked} trials"
+            text = "" if self.n_checked >= checks.FEWEST_TRIALS else f" of {self.n_checked} trials"
             found.append(
                 f"it is not known whether the tail{text} has settled: {missing}: collect more "
                 "trials, or with a larger t_max"
@@ -241,6 +245,13 @@ class Diagnostics:
                 f"{self.gain_share:.2g}): {self.gain:.6g} is its mean reward, "
                 f"and an error of it changes a start's value by up to {self.stop} times as much: "
                 f"{more}, use fewer features, leave time out of the observations, or give gain="
+            )
+        if self.gain_off:
+            found.append(
+                f"the last timesteps earn at least {abs(self.gain_off):.3g} "
+                f"{'more' if self.gain_off > 0.0 else 'less'} than the gain, {self.gain:.6g}, and "
+                f"an error of it changes a start's value by up to {self.stop} times as much: use "
+                f"{_DISTINGUISH}, or another backup, or give gain="
             )
         found += filter(None, [*self.others, self.features.warning])
         unknown = ~self.start_determined & ~self.start_tolerable
@@ -280,7 +291,7 @@ class Diagnostics:
 
     def _named(self, chosen: BoolArray) -> str:
         places, more = np.flatnonzero(chosen), int(chosen.sum()) - _N_NAMED
-        names = ", ".join(in_a_line(self.starts[i]) for i in places[:_N_NAMED])
+        names = ", ".join(checks.in_a_line(self.starts[i]) for i in places[:_N_NAMED])
         return f"{names} and {more} more" if more > 0 else names
 
     def _repr_html_(self) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -11,13 +11,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
-from lstd_agent.errors import InvalidInputError
+from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.features.rows import Rows
 from lstd_agent.fit_options import FitOptions, Fitted
-from lstd_agent.standard_errors import Jackknife, quantile_of_t
-from lstd_agent.system.approximators import System
+from lstd_agent.rows.factors import Segments, total
+from lstd_agent.standard_errors import Comparison, batch_standard_errors
+from lstd_agent.system.approximators import System, values_in_features
+from lstd_agent.system.minimizer import Gain, Solved
 from lstd_agent.system.model import pooled_model
 from lstd_agent.system.selection import OPEN_TOLERANCE, Choice
+from lstd_agent.system.solve import Subsets
 from lstd_agent.trials.encoding import Encoding
 
 Kind = TypeVar("Kind", bound=np.generic)
@@ -26,61 +29,137 @@ Kind = TypeVar("Kind", bound=np.generic)
 _OUTLIERS, _N_BULK = 0.01, 1000
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """A difference of values, with its own standard error.
+@dataclass(frozen=True, eq=False)
+class Jackknife:
+    """A fitted system without each batch of the trials of a source."""
 
-    Attributes
-    ----------
-    difference, standard_error : float
-        Value of the first minus the value of the second, in units of reward.
-    degrees : int
-        Degrees of freedom of the standard error: one less than there are batches of trials.
+    fitted: Fitted
+    source: Any
+    options: FitOptions
+    n_batches: int
 
-    Examples
-    --------
-    >>> print(Comparison(difference=-27.371, standard_error=0.2))
-    -27.37 ± 0.20
-    """
+    @cached_property
+    def subsets(self) -> Subsets:
+        """The batches without each one."""
+        if self.n_batches < 2:
+            raise NotFittedError(
+                f"standard errors compare batches of trials, and there is {self.n_batches}: with "
+                "n_batches > 1, collect several trials, or add counts in several portions, then fit"
+            )
+        return replace(self.fitted.subsets, kind="others")
 
-    difference: float
-    standard_error: float
-    degrees: int = 19
+    @cached_property
+    def n_trials(self) -> IntArray:
+        """Of each batch, shape (B,)."""
+        return np.asarray(self.source.sizes(self.source.groups(self.n_batches)))
 
-    def interval(self, level: float = 0.95) -> tuple[float, float]:
-        """Return a confidence interval, by Student's distribution.
+    @cached_property
+    def gains(self) -> list[Gain]:
+        """The gain without each batch, by the rows that gave the gain of all trials."""
+        gain = self.fitted.gain
+        if self.options.gain is not None:
+            return [gain] * self.n_batches
+        return self.subsets.gains("mean" if gain.rows == "given" else gain.rows)
 
-        Parameters
-        ----------
-        level : float
-            Share of such intervals that hold the true difference, above 0 and below 1.
+    @cached_property
+    def solved(self) -> list[list[Solved]]:
+        """The windows without each batch."""
+        fitted, system, subsets = self.fitted, self.fitted.system, self.subsets
+        if self.options.calibration == "references":
+            ties = system.windows, system.references, system.occupancy
+            each = zip(subsets.segments, self.gains, strict=True)
+            return [self.options.solve_windows(self.source, x, ties, g.value) for x, g in each]
+        gains = [gain.value for gain in self.gains]
+        return subsets.solve(system.anchors, gains, fitted.choice.backup, fitted.solved)
 
-        Returns
-        -------
-        low, high : float
-            In units of reward.
+    @cached_property
+    def systems(self) -> list[System]:
+        """The system without each batch."""
+        columns = [values_in_features(self.source, solved) for solved in self.solved]
+        return [
+            replace(self.fitted.system, weights=x[:, :-1], offsets=x[:, -1], gain=gain.value)
+            for x, gain in zip(columns, self.gains, strict=True)
+        ]
 
-        Raises
-        ------
-        InvalidInputError
-            For another level.
+    def errors(self, estimate: Callable[[System], FloatArray]) -> FloatArray:
+        """Return standard errors (m,) of an estimate from a system."""
+        without = np.stack([estimate(system) for system in self.systems])
+        return batch_standard_errors(estimate(self.fitted.system), without, self.n_trials)
+
+    @property
+    def gain_error(self) -> float:
+        """Standard error of the gain; 0 where it was given."""
+        return self._error(self.fitted.gain.value, [gain.value for gain in self.gains])
+
+    def _start_bias(self, solved: Sequence[Solved], segments: Segments, gain: Gain) -> float:
+        """Return the mean value of the start minus the mean value of the long run.
+
+        The long run is that of the rows of the gain or, for a given gain, the tail.
         """
-        if not 0.0 < level < 1.0:
-            raise InvalidInputError(f"level must be above 0 and below 1; got {level!r}")
-        half = quantile_of_t(level, self.degrees) * self.standard_error
-        return self.difference - half, self.difference + half
+        edges, n_timesteps = segments.edges, int(segments.edges[-1])
 
-    def _repr_html_(self) -> str:
-        """Return the difference with its interval for notebooks."""
-        low, high = self.interval()
-        return f"<b>{self}</b> (95 % interval: {low:.6g} to {high:.6g})"
+        def mean(start: int, stop: int) -> float:
+            i, j = np.searchsorted(edges, (start, stop))
+            windows = self.fitted.system.neighborhood_at(edges[i:j])
+            runs, w = map(total, segments.factors[i:j]), (solved[k].columns[:, 0] for k in windows)
+            sums = [(x.sums[: x.p] @ each, x.n) for x, each in zip(runs, w, strict=True)]
+            return float(sum(x for x, _ in sums) / max(sum(n for _, n in sums), 1.0))
 
-    def __str__(self) -> str:
-        error = self.standard_error
-        if not 1e-6 < error < np.inf:
-            return f"{self.difference:.6g} ± {error:.2g}"
-        places = max(0, 1 - int(np.floor(np.log10(error))))  # two digits of the error
-        return f"{self.difference:.{places}f} ± {error:.{places}f}"
+        if gain.settled is not None:
+            return mean(0, 1) - float(gain.settled @ solved[-1].columns[:, 0])
+        return mean(0, 1) - mean(n_timesteps // 2, n_timesteps)
+
+    @property
+    def start_bias(self) -> float:
+        """The mean value of the start minus the mean value of the long run."""
+        return self._start_bias(self.fitted.solved, self.fitted.segments, self.fitted.gain)
+
+    @property
+    def start_bias_error(self) -> float:
+        """Standard error of the start's mean bias."""
+        each = zip(self.solved, self.subsets.segments, self.gains, strict=True)
+        return self._error(self.start_bias, [self._start_bias(*one) for one in each])
+
+    @property
+    def start_value_error(self) -> float:
+        """Standard error of the mean value of the start."""
+        # The starts of all trials: a batch may have other starts.
+        mean = total(self.fitted.segments.between(0, 1)).mean
+        every = self.fitted.solved, *self.solved
+        values = [float(mean @ solved[0].columns[:, 0]) for solved in every]
+        return self._error(values[0], values[1:])
+
+    def _error(self, whole: float, without: Sequence[float]) -> float:
+        found = batch_standard_errors(np.array([whole]), np.array(without)[:, None], self.n_trials)
+        return float(found[0])
+
+    def seen_without_each(self, states: States, neighborhood: IntArray) -> BoolArray:
+        """Whether states (m,) were seen in more than one batch."""
+        system, subsets, source = self.fitted.system, self.subsets, self.source
+        seen, windows = np.ones(len(states), dtype=bool), system.windows
+        for segments in subsets.segments:
+            if not all(any(x.n for x in segments.between(a, b)) for a, b in windows.tolist()):
+                return ~seen  # without this batch a window has no samples
+        every: Any = self.solved if source.is_sparse else subsets.segments
+        surely, half = np.zeros((2, len(states)), dtype=bool), len(subsets.groups) // 2
+
+        def are_seen(some: BoolArray, by: Any, group: Any) -> BoolArray:
+            samples = source.samples_of(windows, by, group)(states[some])
+            return np.asarray(of_each(samples, neighborhood[some]) > 0.0)
+
+        if not source.is_sparse:  # samples of the other half suffice
+            halves = replace(subsets, kind="halves")
+            others = zip(halves.segments[:0:-1], halves.groups[:0:-1], strict=True)
+            surely = np.array([are_seen(seen, *other) for other in others])
+        for b, (by, group) in enumerate(zip(every, subsets.groups, strict=True)):
+            rest = seen & ~surely[int(b >= half)]
+            if rest.any():
+                seen[rest] = are_seen(rest, by, group)
+        if self.fitted.choice.backup == "model":
+            for part, gain in zip(subsets.parts, self.gains, strict=True):
+                model = pooled_model(part, gain.value, system.references.main)
+                seen &= model.open_share[states] <= OPEN_TOLERANCE
+        return seen
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,9 +209,8 @@ class Fit:
 
     def compare(self, a: Any, b: Any, t: ArrayLike | None = None) -> Comparison:
         """See `SeminormLSTDAgent.compare`."""
-        sides = []
-        for states, neighborhood, _ in (self._answering(side, t) for side in (a, b)):
-            sides.append((self.encoding.rows(states), states, neighborhood))
+        found = [self._answering(side, t) for side in (a, b)]
+        sides = [(self.encoding.rows(states), states, k) for states, k, _ in found]
 
         def difference(system: System) -> FloatArray:
             first, second = (system.values(f, k).mean() for f, _, k in sides)
@@ -144,8 +222,8 @@ class Fit:
             error = float(np.hypot(error, np.linalg.norm(unseen) / len(states)))
             if not self._robust(states, neighborhood).all():
                 error = np.inf
-        degrees = len(self.jackknife.n_trials) - 1
-        return Comparison(float(difference(self.system)[0]), error, degrees)
+        value = float(difference(self.system)[0])
+        return Comparison(value, error, len(self.jackknife.n_trials) - 1)
 
     def candidate(self, index: int) -> Any:
         """See `SeminormLSTDAgent.candidate`."""
@@ -208,8 +286,8 @@ class Fit:
         """Return `determined` of encoded observations (m,) for neighbourhoods (m,)."""
         seen = of_each(self.samples_of(states), neighborhood) > 0.0
         if self.choice.backup == "model":
-            main = self.source.main_state(int(self.system.anchors[-1]))
-            share = pooled_model(self.source, self.system.gain, main).open_share[states]
+            model = pooled_model(self.source, self.system.gain, self.system.references.main)
+            share = model.open_share[states]
         else:
             share = self.fitted.open_share(self.encoding.rows(states), neighborhood)
         return np.asarray(seen & (share <= OPEN_TOLERANCE))
@@ -231,9 +309,7 @@ class Fit:
         seen = self.jackknife.seen_without_each(states, neighborhood)
         return np.asarray(seen & self.states_determined(states, neighborhood))
 
-    def _unseen_outcomes(
-        self, features: Rows, states: States, neighborhood: IntArray
-    ) -> FloatArray:
+    def _unseen_outcomes(self, f: Rows, states: States, neighborhood: IntArray) -> FloatArray:
         """Return what unseen outcomes may add to the standard errors of values (m,).
 
         What n samples did not show may have a probability of 3/n (two standard errors); its effect
@@ -244,7 +320,7 @@ class Fit:
             windows, place = np.array([[0, system.t_max + 1]]), np.zeros_like(neighborhood)
         moves = self.source.moves_of(windows, self.fitted.evidence)(states)
         n = np.maximum(of_each(moves, place), 1.0)
-        values, spread = system.values(features, neighborhood), np.zeros(len(states))
+        values, spread = system.values(f, neighborhood), np.zeros(len(states))
         for k in np.unique(neighborhood):
             weight = system.occupancy[k] / max(system.occupancy[k].sum(), 1e-300)
             others, here = self.candidate_values(int(k)), neighborhood == k

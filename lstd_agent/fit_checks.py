@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-import lstd_agent.checks as checks
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
-from lstd_agent.checks import FEWEST_TRIALS, Misfit
+from lstd_agent.checks import FEWEST_TRIALS, MIN_TRIALS, Misfit, few_events, partial_sums
 from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.features.rows import dense
-from lstd_agent.fit import Comparison, Fit
+from lstd_agent.standard_errors import Comparison
 from lstd_agent.trials.counts import TransitionCounts
 from lstd_agent.trials.encoding import Encoding
 from lstd_agent.trials.kept import NO_TIME, KeptTrials
@@ -25,8 +24,10 @@ from lstd_agent.trials.kept import NO_TIME, KeptTrials
 _ENOUGH_TRANSITIONS, _VOUCHED, _AT_EDGE, _REACH = 100, 0.05, 0.1, 0.5
 
 # So many trials within so many standard deviations stand for an unseen start; numbers of drawn
-# trials, of columns that are checked, and of observations at a time.
+# trials, of columns that are checked, and of observations at a time. Up to _FEW_STARTS distinct
+# starts are a group each; more are put into about _GROUPS.
 _ENOUGH_NEAR, _NEAR, _N_DRAWN, MOST_COLUMNS, CHUNK = 10, 0.25, 2000, 20, 16384
+_FEW_STARTS, _GROUPS = 40, 16
 
 
 def check_single_class(source: Any, encoding: Encoding) -> None:
@@ -95,6 +96,48 @@ def _columns_of_states(state: IntArray, t: IntArray, middle: int) -> FloatArray:
     return np.asarray(np.eye(int(kind.max()) + 1)[kind])
 
 
+def start_groups(starts: Any) -> list[IntArray]:
+    """Return groups of trials with like starts (N,) or (N, k): all trials first.
+
+    Many distinct starts are halved along the direction in which they vary most, and again.
+    """
+    x, groups = np.asarray(starts).reshape(len(starts), -1), [np.arange(len(starts))]
+    kinds, kind, n = np.unique(x, axis=0, return_inverse=True, return_counts=True)
+    if len(kinds) <= _FEW_STARTS:
+        some = np.flatnonzero((n >= 2) & (n < len(x)))
+        return groups + [np.flatnonzero(kind.ravel() == i) for i in some]
+    x = (x - x.mean(axis=0)) / np.maximum(x.std(axis=0), 1e-300)
+    smallest = max(2 * MIN_TRIALS, len(x) // (_GROUPS // 2))
+    for group in groups:  # the list grows in the loop
+        if len(group) < smallest:
+            continue
+        here = x[group] - x[group].mean(axis=0)
+        p = here @ np.linalg.eigh(here.T @ here)[1][:, -1]
+        low = p < np.median(p) if (p < np.median(p)).sum() >= MIN_TRIALS else p <= np.median(p)
+        if min(low.sum(), (~low).sum()) >= MIN_TRIALS:
+            groups += [group[low], group[~low]]
+    return groups
+
+
+def ends_without_support(lengths: IntArray, states: FloatArray) -> float:
+    """Return the share of ended trials whose last state hardly any other trial left.
+
+    Then fewer than .1 % of states (N, T, k) with a successor are as extreme in some component.
+    """
+    T = states.shape[1]
+    ended = np.flatnonzero(lengths < T)
+    on = states[np.arange(T) < lengths[:, None]]
+    if len(ended) < 10 or not len(on):
+        return float(len(ended) >= 10)
+    last, alone = states[ended, lengths[ended]], np.zeros(len(ended), dtype=bool)
+    for j in range(states.shape[2]):
+        x = np.sort(on[:, j])
+        below = np.searchsorted(x, last[:, j], side="right")
+        above = len(x) - np.searchsorted(x, last[:, j], side="left")
+        alone |= np.minimum(below, above) < 1e-3 * len(x)
+    return float(alone.mean())
+
+
 def tolerable(
     starts: Any, determined: BoolArray, first: Any, u: FloatArray, unit: float
 ) -> BoolArray:
@@ -130,8 +173,8 @@ def named_misfits(
     return misfits
 
 
-def compare_returns(fit: Fit, a: Any, b: Any) -> Comparison:
-    """Return the mean return from a minus the mean return from b; see `Fit.compare`."""
+def compare_returns(fit: Any, a: Any, b: Any) -> Comparison:
+    """Return the mean return of trials from a minus that of trials from b."""
     (difference, error, n), source = _returns_of(fit, a, b), fit.source
     if np.any(source.mean_durations != 1.0) and fit.n_batches > 1 and not source.is_sparse:
         # Trials from a and b differ in time, which multiplies the gain's error.
@@ -140,7 +183,7 @@ def compare_returns(fit: Fit, a: Any, b: Any) -> Comparison:
     return Comparison(difference, error, max(1, n - 1))
 
 
-def _returns_of(fit: Fit, a: Any, b: Any, gain: float | None = None) -> tuple[float, float, int]:
+def _returns_of(fit: Any, a: Any, b: Any, gain: float | None = None) -> tuple[float, float, int]:
     """Return the difference of returns, its error, and the smaller number of trials."""
     (trials, _), encode = trials_of(fit, gain), fit.encoding.encode_any
     first, lengths = trials.observations[:, 0], trials.all_lengths
@@ -188,7 +231,7 @@ def direct_difference(
     up. The horizon is 1.5 times the first from which no longer one differs by more than its error.
     """
     whole = np.isfinite(R).all(axis=1)
-    C, T, number = checks.partial_sums(R[whole]), R.shape[1], kind[whole]
+    C, T, number = partial_sums(R[whole]), R.shape[1], kind[whole]
     sides = [np.asarray(w, dtype=np.float64)[whole] for w in (a, b)]
     if min(np.count_nonzero(w) for w in sides) < 2:
         return np.nan, np.inf
@@ -215,11 +258,11 @@ def direct_difference(
             break
     stop = min(T, 3 * horizon // 2)
     difference, error = seen(0, stop)
-    few = any(checks.few_events(C[w > 0, stop]) for w in sides)
+    few = any(few_events(C[w > 0, stop]) for w in sides)
     return difference, np.inf if few else error
 
 
-def trials_of(fit: Fit, gain: float | None = None) -> tuple[KeptTrials, bool]:
+def trials_of(fit: Any, gain: float | None = None) -> tuple[KeptTrials, bool]:
     """Return whole trials: kept, stored beside counts, or drawn from these; and whether drawn.
 
     Their rewards are r - g (τ - mean τ), so that checks of rewards per step hold.
@@ -227,7 +270,7 @@ def trials_of(fit: Fit, gain: float | None = None) -> tuple[KeptTrials, bool]:
     source = fit.source
     gain, mean = fit.system.gain if gain is None else gain, mean_duration(source)
     trials = source.whole_trials
-    if trials is not None and (not source.are_places or trials.n_trials >= checks.MIN_TRIALS):
+    if trials is not None and (not source.are_places or trials.n_trials >= MIN_TRIALS):
         if trials.durations is None:
             return trials, False
         rewards = trials.rewards - gain * (trials.durations - mean)
@@ -286,7 +329,7 @@ def _sums_of_rewards(counts: TransitionCounts, gain: float, mean: float) -> Any:
     return sparse.csr_array(counts.reward_sums - gain * (times - mean * visits))
 
 
-def means_of_batches(fit: Fit) -> FloatArray | None:
+def means_of_batches(fit: Any) -> FloatArray | None:
     """Return mean rewards of batches, if counts do not keep single trials."""
     if not fit.source.are_places or len(fit.source.batches) < FEWEST_TRIALS:
         return None

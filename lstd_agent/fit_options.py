@@ -18,13 +18,13 @@ from lstd_agent.features.rows import Rows, dense
 from lstd_agent.rows.factors import Segments
 from lstd_agent.system.approximators import System, Ties, in_features, system_of, with_offsets
 from lstd_agent.system.distances import MMD, DistanceName, DistributionDistance, sampled_distance
-from lstd_agent.system.gain import Gain, check_gain, mean_reward
-from lstd_agent.system.linked import Solved, Targets, solve_window
-from lstd_agent.system.model import NOT_COUNTED
+from lstd_agent.system.linked import Targets, solve_window
+from lstd_agent.system.minimizer import Gain, Solved, mean_reward
 from lstd_agent.system.neighborhoods import RuleName, SearchName
 from lstd_agent.system.selection import Choice, Held, choose
 from lstd_agent.system.solve import Subsets
 from lstd_agent.system.sparse import LeftOut
+from lstd_agent.trials.spaces import MAX_REWARD
 
 CalibrationName = Literal["linked", "references"]
 AgentTailName = Literal["window", "settled"]
@@ -98,32 +98,39 @@ class FitOptions:
         check_choice("reference", self.reference, ("occupancy", "most_common"))
         check_choice("tail", self.tail, ("window", "settled"))
         check_backup(self.backup)
-        object.__setattr__(self, "gain", check_gain(self.gain))
+        gain: Any = float(self.gain) if isinstance(self.gain, np.number) else self.gain
+        is_number = isinstance(gain, int | float) and not isinstance(gain, bool)
+        # Integers are compared as they are, since they may be too large for a float.
+        if gain is not None and not (is_number and abs(gain) <= MAX_REWARD):
+            raise InvalidInputError(
+                f"gain must be a finite number or None, at most {MAX_REWARD:g}; got {gain!r}"
+            )
+        object.__setattr__(self, "gain", None if gain is None else float(gain))
         if not (isinstance(self.rcond, numbers.Real) and 0.0 < self.rcond < 1.0):
             raise InvalidInputError(f"rcond must be above 0 and below 1; got {self.rcond!r}")
         object.__setattr__(self, "rcond", float(self.rcond))
         is_linked = self.calibration == "linked"
         if self.tail == "settled" and is_linked:
-            raise InvalidInputError(
-                "tail='settled' leaves samples out, and a linked system uses them all: leave it "
-                "out, or use calibration='references'"
-            )
-        if self.backup == "model" and not is_linked:
-            raise InvalidInputError(
-                "backup='model' needs no reference states, so it cannot have "
-                "calibration='references': leave one of the two out"
-            )
-        if is_auto and not (is_linked and self.backup == "auto"):
-            raise InvalidInputError(
-                "n_anchors='auto' chooses among linked systems together with their backups: give "
-                "a number, or leave calibration and backup out"
-            )
+            wrong = "tail='settled' leaves samples out, and a linked system uses them all: leave "
+            wrong += "it out, or use calibration='references'"
+        elif self.backup == "model" and not is_linked:
+            wrong = "backup='model' needs no reference states, so it cannot have "
+            wrong += "calibration='references': leave one of the two out"
+        elif is_auto and not (is_linked and self.backup == "auto"):
+            wrong = "n_anchors='auto' chooses among linked systems together with their backups: "
+            wrong += "give a number, or leave calibration and backup out"
+        else:
+            return
+        raise InvalidInputError(wrong)
 
     def fit(self, source: Any, n_batches: int) -> Fitted:
         """Fit a system to CountRows or TrialRows (Algorithm ``training_nbwpval``)."""
         backup: Any = self.backup
         if backup == "model" and not source.are_places:
-            raise InvalidInputError(NOT_COUNTED)
+            raise InvalidInputError(
+                "backup='model' pools the transitions of states that can be counted: for vector "
+                "observations use 'one_step', LambdaReturn(decay) or MultiStep(steps)"
+            )
         by_references = self.calibration == "references"
         of_one_step = backup in ("auto", "model") or is_one_step(backup)
         if source.is_sparse and (by_references or not of_one_step):

@@ -18,7 +18,7 @@ from lstd_agent.features.vectors import Polynomial as Polynomial
 from lstd_agent.features.vectors import RadialBasis as RadialBasis
 from lstd_agent.features.vectors import RandomFourier as RandomFourier
 from lstd_agent.features.vectors import TileCoding as TileCoding
-from lstd_agent.fit import Comparison as Comparison
+from lstd_agent.standard_errors import Comparison as Comparison
 from lstd_agent.system.approximators import Neighborhood as Neighborhood
 from lstd_agent.system.approximators import System as System
 from lstd_agent.system.distances import MMD as MMD

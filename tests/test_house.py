@@ -19,7 +19,7 @@ ROOMS = (
     ("trials",),
     ("rows",),
     ("system",),
-    ("fit_options", "standard_errors", "fit"),
+    ("standard_errors", "fit_options", "fit"),
     ("checks", "diagnostics", "fit_checks", "summary"),
     ("packing", "persistence", "plotting"),
     ("actions", "baselines"),

@@ -24,7 +24,7 @@ from scipy import sparse
 
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.rows.counts import closed_classes
+from lstd_agent.rows.classes import closed_classes
 from lstd_agent.system.sparse_solvers import SumsUntil
 from lstd_agent.trials.counts import ActionCounts
 from lstd_agent.trials.kept import NO_TIME

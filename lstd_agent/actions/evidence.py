@@ -65,7 +65,7 @@ class ActionEvidence:
         sizes = self.source.sizes(self.source.groups(self.n_batches))
         gains: dict[int, float] = {}
         if self.policy is None and self.fit is not None:
-            gains = dict(enumerate(self.fit.jackknife.gains))
+            gains = {b: gain.value for b, gain in enumerate(self.fit.jackknife.gains)}
             if not np.array_equal(self.fit.jackknife.n_trials, sizes):
                 raise NotFittedError("trials were added since the fit: call fit again")
         if self._needs_fit:
@@ -182,8 +182,7 @@ class CountedEvidence(ActionEvidence):
 
     @property
     def _needs_fit(self) -> bool:
-        """Whether the policy is a function of observations: its values need a fit."""
-        return self._probabilities is None
+        return self._probabilities is None  # a function of observations
 
     @cached_property
     def _main(self) -> int:

@@ -200,7 +200,8 @@ class PairEquations:
 
     @cached_property
     def _christoffel(self) -> factors.Christoffel:
-        return factors.Christoffel(self._A)
+        found = factors.reduced(self._A, self._B, self._numbers, _RCOND)
+        return factors.Christoffel(found.A)
 
     def n_samples(self, features: FloatArray) -> FloatArray:
         """Return the number of samples of pairs with features (..., D)."""

@@ -10,27 +10,20 @@ import copy
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, reduce
 from operator import add
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy import sparse
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.features.rows import Kernel, Rows, dense, is_sparse
-from lstd_agent.rows.layers import Coordinates, Layer, Samples
+from lstd_agent.rows.classes import RecurrentClass, main_class, recurrent_classes
+from lstd_agent.rows.factors import Coordinates, Layer, Samples
 from lstd_agent.trials.counts import TransitionCounts
 from lstd_agent.trials.kept import KeptTrials
 
 # Smallest number, and largest density, of many sparse features; number of entries held at a time.
 FEWEST_SPARSE, LARGEST_DENSITY, _CHUNK = 500, 0.02, 2**22
-
-
-class RecurrentClass(NamedTuple):
-    """States that were never seen to be left, and the number of transitions between them."""
-
-    states: IntArray
-    period: int
-    n_transitions: int
 
 
 class CountRows(Samples):
@@ -201,7 +194,10 @@ class CountRows(Samples):
     def main_state(self, anchor: int) -> int:
         """Return the state whose value is 0."""
         if self._main is None:
-            self._main = int(np.argmax(self.visits[anchor:].sum(axis=0)))
+            # If most trials are cut short, a state that is left for good may have most visits.
+            visits: Any = self.visits[anchor:].sum(axis=0)
+            graph = self.transitions(min(anchor, (self.t_max + 1) // 2))
+            self._main = int(np.argmax(np.where(main_class(graph, visits), visits, -1.0)))
         return self._main
 
     @cached_property
@@ -316,6 +312,10 @@ class ChainRows(CountRows):
         for t in reversed(range(start, stop)):
             yield from self.merged(t, t + 1)
 
+    def transitions(self, start: int = 0, stop: int | None = None) -> Any:
+        """Return the transition matrix."""
+        return self._chain[2]
+
     def groups(self, n: int) -> list[Any]:
         """Return one group: the chain is exact."""
         return [None]
@@ -324,37 +324,6 @@ class ChainRows(CountRows):
         inside = [self.visits[a:b].sum(axis=0) for a, b in windows.tolist()]
         late = windows[:, :1] > self.t_max
         return np.asarray(np.where(late, self._stationary, inside) if late.any() else inside)
-
-
-def recurrent_classes(transitions: sparse.csr_array) -> list[RecurrentClass]:
-    """Return the closed classes of a matrix of transition counts, the most visited one first."""
-    from scipy.sparse.csgraph import breadth_first_order  # takes long to import
-
-    found = []
-    for states in closed_classes(transitions):
-        within = transitions[states][:, states]
-        order, before = breadth_first_order(within, 0)
-        level = np.zeros(len(states), dtype=np.int64)
-        for state in order[1:]:
-            level[state] = level[before[state]] + 1
-        origin, target = within.nonzero()
-        period = int(np.gcd.reduce(level[origin] + 1 - level[target]))
-        found.append(RecurrentClass(states, period, int(within.sum())))
-    return sorted(found, key=lambda each: -each.n_transitions)
-
-
-def closed_classes(transitions: sparse.csr_array) -> list[IntArray]:
-    """Return the classes of states that are never left, by numbers or frequencies (S, S).
-
-    A state without transitions is of no class: its trials were over.
-    """
-    from scipy.sparse.csgraph import connected_components
-
-    n_classes, label = connected_components(transitions, directed=True, connection="strong")
-    origin, target = label[np.stack(transitions.nonzero())]
-    is_closed = np.isin(np.arange(n_classes), origin)
-    is_closed[origin[origin != target]] = False
-    return [np.flatnonzero(label == number) for number in np.flatnonzero(is_closed)]
 
 
 def _is_sparse_table(table: Rows) -> bool:

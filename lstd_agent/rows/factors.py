@@ -1,9 +1,18 @@
-r"""Factors of runs of timesteps: small sufficient statistics of their rows.
+r"""Rows of timesteps, the interface of samples, and the factors that stand for many rows.
 
-With A the root-weighted features of all rows of a run and L an orthonormal basis of A's range, a
-seminorm minimizer (Thm ``epb_minimizer``) needs only :math:`L^T [\,A \;|\; B \;|\; c\,]`. B is A
-minus the expected next features, or minus the unknown part of a target; the rows are subtracted
-before they are summed. c holds numbers: for single steps, rewards and durations.
+A *layer* has one row for each counted state, trial, or state of an exact chain. A row has features
+(f, 1), a weight n, a mean reward r, a mean duration τ, and a row-stochastic map P to the rows of
+the next timestep. Every sum of this package is a weighted sum over rows: equations of windows,
+targets of several steps, mean rewards, occupancies.
+
+A terminal state is a row of zeros. A transition that was not recorded, or of an exploratory action,
+has weight 0 and does not go on: its target is its own value.
+
+**Factors** are small sufficient statistics of the rows of a run of timesteps. With A the
+root-weighted features of all rows and L an orthonormal basis of A's range, a seminorm minimizer
+(Thm ``epb_minimizer``) needs only :math:`L^T [\,A \;|\; B \;|\; c\,]`. B is A minus the expected
+next features, or minus the unknown part of a target; the rows are subtracted before they are
+summed. c holds numbers: for single steps, rewards and durations.
 
 A factor keeps at most p rows with the same products, p being the number of features; for many
 features of trials the products :math:`A^T [\,A \;|\; B \;|\; c\,]`, which are faster to sum.
@@ -14,27 +23,114 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property, reduce
 from itertools import accumulate
 from operator import add
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from lstd_agent.arrays import FloatArray, IntArray, svd
-from lstd_agent.rows.layers import Layer
+from lstd_agent.arrays import BoolArray, FloatArray, IntArray, svd
 
 # Smallest number of features of trials for which products are kept, whose smaller eigenvalues,
 # relative to the largest, are rounding; number of rows that are taken together.
 _PRODUCTS_FROM, _ROUNDING, _WAITING = 32, 1e-14, 4096
 
-
-# An observation was not seen if the number of its samples is smaller, or if a larger part of its
+# An observation was not seen if it has fewer samples (10 less rounding), or if a larger part of its
 # features is outside the range, where smaller singular values, relative to the largest, count as 0.
-MIN_SAMPLES, _OUTSIDE, _RANGE = 10.0, 1e-3, 1e-5
+MIN_SAMPLES, _OUTSIDE, _RANGE = 10.0 - 1e-6, 1e-3, 1e-5
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """Rows of one timestep, or of several."""
+
+    features: Any  # (m, p) coordinates, the constant last, or sparse features without a constant
+    weights: FloatArray
+    rewards: FloatArray
+    durations: FloatArray
+    goes_on: BoolArray  # (m,) which rows have a known successor
+    following: Any  # (l, p) the next rows
+    P: Any  # (m, l) transition probabilities; None is the identity
+
+    def ahead(self, values: Any) -> Any:
+        """Return the mean (m, ...) of values (l, ...) of the rows that come next."""
+        if self.P is None:
+            return values
+        mean = self.P @ values.reshape(len(values), -1)
+        return mean.reshape(-1, *values.shape[1:])
+
+
+@dataclass(frozen=True, eq=False)
+class Coordinates:
+    """Coordinates f @ turn, or f * turn, of features f (d,), in which equations are solved."""
+
+    turn: FloatArray
+    sizes: FloatArray  # root mean squares of features: open shares refer to features of size 1
+    metric: FloatArray | None = None  # open weights are the smallest by it, or in coordinates
+
+    @classmethod
+    def of_places(cls, features: FloatArray, rcond: float) -> Coordinates:
+        """Return coordinates that make columns of features (n, d) orthonormal."""
+        _, singular, Vt = svd(features)
+        keep = singular > rcond * singular[0]
+        turn = np.asarray(Vt[keep].T / singular[keep])
+        sizes = np.sqrt((features**2).sum(axis=0) / max(len(features), 1))
+        # Tiny features, such as bumps far from all samples, count as 0.
+        return cls(turn, np.where(sizes > 1e-100, sizes, 1.0), turn)
+
+    def of(self, features: FloatArray, constant: float) -> FloatArray:
+        """Return coordinates and a constant (..., r + 1) of features (..., d)."""
+        turned = features * self.turn if self.turn.ndim == 1 else features @ self.turn
+        return np.concatenate((turned, np.full((*turned.shape[:-1], 1), constant)), axis=-1)
+
+    def of_features(self, weights: FloatArray) -> FloatArray:
+        """Return weights of features and offset (d + 1, q), given those of coordinates."""
+        turn, inner = self.turn, weights[:-1]
+        return np.vstack((turn[:, None] * inner if turn.ndim == 1 else turn @ inner, weights[-1:]))
+
+    def scaled(self, weights: FloatArray) -> FloatArray:
+        """Return the weights for features of size 1."""
+        return np.asarray(self.of_features(weights) * np.append(self.sizes, 1.0)[:, None])
+
+
+class Samples:
+    """A source of layers of ``p`` `coordinates`, the constant included, for timesteps 0 to t_max.
+
+    ``constant`` is the 1 of (f, 1), or 0 in tasks that end. ``rcond`` is the relative cutoff of the
+    size of features. If ``are_places``, the rows of each timestep stand for the same states, else
+    for trials. ``n_trials`` is 0 where all is exact; ``trials_at`` (t_max + 1,) have each timestep.
+    If ``is_sparse``, features are many and sparse: see `lstd_agent.system.sparse`. Candidate
+    reference states of an occupancy above ``support_threshold`` are in a window's support.
+
+    ``groups(n)`` deals trials into n groups. ``merged(start, stop, group)`` yields layers of all
+    rows of these timesteps, of one group or of all. ``layers(start, stop, groups)`` yields
+    timesteps backwards: every place, for each given group, or every trial is a row.
+    ``zero(anchor)`` are the features (p,) of value 0; None is the mean of the tail.
+    ``sums_at(name)`` are sums of ``"rewards"`` or ``"durations"``; None if all are 1.
+    """
+
+    t_max: int
+    rcond: float
+    sums_at: Any
+    trials_at: IntArray
+    support_threshold: float = 0.0
+
+    @cached_property
+    def mean_rewards(self) -> FloatArray:
+        """Mean reward of each timestep, shape (t_max + 1,)."""
+        return np.asarray(self.sums_at("rewards") / np.maximum(self.trials_at, 1))
+
+    @cached_property
+    def mean_durations(self) -> FloatArray:
+        """Mean duration of each timestep, shape (t_max + 1,)."""
+        sums = self.sums_at("durations")
+        n = np.maximum(self.trials_at, 1)
+        return np.ones(len(n)) if sums is None else np.asarray(sums / n)
 
 
 class Reduced(NamedTuple):
-    """L^T A, L^T B and L^T c, and the largest singular value of A."""
+    """L^T A, whose rows are orthogonal, L^T B and L^T c, and the largest singular value of A."""
 
     A: FloatArray
     B: FloatArray
@@ -73,8 +169,9 @@ class Factor:
         squares, V = np.linalg.eigh(A[:size])
         largest = float(max(squares.max(initial=0.0), 0.0))
         keep = squares > max(rcond**2, _ROUNDING) * largest
-        L = (V[:, keep] / np.sqrt(squares[keep])).T
-        return Reduced(L @ A[:size], L @ B[:size], L @ c[:size], float(np.sqrt(largest)))
+        V, sizes = V[:, keep], np.sqrt(squares[keep])
+        L = (V / sizes).T
+        return Reduced((V * sizes).T, L @ B[:size], L @ c[:size], float(np.sqrt(largest)))
 
     @property
     def numbers(self) -> FloatArray:
@@ -109,7 +206,7 @@ def total(factors: Sequence[Factor]) -> Factor:
     first, every = factors[0], [each.held for each in factors]
     if len(factors) == 1:
         return first
-    held = np.sum(every, axis=0) if first.are_products else _fewer(np.vstack(every), first.p)
+    held = reduce(add, every) if first.are_products else _fewer(np.vstack(every), first.p)
     sums, n = np.sum([each.sums for each in factors], axis=0), sum(each.n for each in factors)
     return replace(first, held=held, sums=sums, n=n)
 
@@ -198,10 +295,8 @@ class Segments:
         edges = np.unique([*anchors.tolist(), *inner, 0, 1, (T + 1) // 2, T, T + 1])
         groups = source.groups(n_groups) if n_groups > 1 else [None]
 
-        def factor(layers: Iterator[Layer]) -> Factor:
-            if source.is_sparse:
-                return sums_of(layers)
-            return factor_of(layers, source.p, not source.are_places)
+        def factor(x: Iterator[Layer]) -> Factor:
+            return sums_of(x) if source.is_sparse else factor_of(x, source.p, not source.are_places)
 
         runs = zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)
         return cls(edges, [[factor(source.merged(a, b, g)) for g in groups] for a, b in runs])
@@ -230,16 +325,17 @@ class Segments:
 class Christoffel:
     r"""The empirical Christoffel function, n(x) = 1 / (f(x)^T (A^T A)^† f(x)): a number of samples.
 
-    A (m, p) are root-weighted features of the samples, or their factor. n(x) is the smallest sum of
-    squares over samples of a combination of features that is 1 at x; it is 0 if f(x) is not in the
-    range of A^T. With one-hot features it is the number of visits. Source: Lasserre & Pauwels
-    (2019), "The empirical Christoffel function with applications in data analysis".
+    A (m, p) are root-weighted features of the samples, reduced to orthogonal rows (`Reduced`). n(x)
+    is the smallest sum of squares over samples of a combination of features that is 1 at x; it is 0
+    if f(x) is not in the range of A^T. With one-hot features it is the number of visits. Source:
+    Lasserre & Pauwels (2019), "The empirical Christoffel function with applications in data
+    analysis".
     """
 
     def __init__(self, A: FloatArray) -> None:
-        _, size, Vt = svd(A)
+        size = np.linalg.norm(A, axis=1)
         keep = size > _RANGE * size.max(initial=0.0)
-        self._basis = Vt[keep].T
+        self._basis = A[keep].T / size[keep]
         self._inverse = self._basis / size[keep]
 
     def samples(self, features: FloatArray) -> FloatArray:

@@ -14,8 +14,7 @@ from scipy import sparse
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.features.rows import Kernel, Rows, RowsOf, dense, is_sparse
 from lstd_agent.rows.counts import FEWEST_SPARSE, LARGEST_DENSITY, CountRows
-from lstd_agent.rows.factors import MIN_SAMPLES, Christoffel, total
-from lstd_agent.rows.layers import Coordinates, Layer, Samples
+from lstd_agent.rows.factors import MIN_SAMPLES, Christoffel, Coordinates, Layer, Samples, total
 from lstd_agent.trials.counted import Batches
 from lstd_agent.trials.encoding import CountedEncoding, Encoding
 from lstd_agent.trials.kept import KeptTrials

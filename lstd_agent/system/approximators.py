@@ -11,7 +11,7 @@ import numpy as np
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.features.rows import Rows, dense
-from lstd_agent.system.linked import Solved
+from lstd_agent.system.minimizer import Solved
 from lstd_agent.system.neighborhoods import ReferenceStates, RuleName, calibrate_offsets
 
 

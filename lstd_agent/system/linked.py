@@ -1,7 +1,7 @@
 r"""Linked calibration: the system solved backwards in time (Algorithm ``training_nbwpval``).
 
 The last neighborhood is fitted to all its timesteps. Its offset gives the features ``zero`` of
-`lstd_agent.rows.layers.Samples` the value 0. Every earlier one is fitted with an intercept. If a
+`lstd_agent.rows.factors.Samples` the value 0. Every earlier one is fitted with an intercept. If a
 successor belongs to the next neighborhood, the next approximator gives its value. With
 :math:`\tilde f = (f, 1)`, neighborhood k solves X_k w = y_k in the Z†-seminorm of Thm
 ``epb_minimizer``, with
@@ -32,30 +32,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from lstd_agent.arrays import FloatArray, IntArray, svd
 from lstd_agent.backups import LambdaReturn, MultiStep
-from lstd_agent.rows.factors import Factor, Gathering, Segments
-from lstd_agent.rows.layers import Coordinates, Layer
-from lstd_agent.system.minimizer import Minimizer, minimize
+from lstd_agent.rows.factors import Coordinates, Factor, Gathering, Layer, Segments
+from lstd_agent.system.minimizer import Minimizer, Solved, minimize
 
 OPEN = 1e-8  # smaller open directions, for features of size 1, do not matter
-
-
-class Solved(NamedTuple):
-    """A solved window: weights of coordinates and the offset of its value and q open directions.
-
-    Many sparse features have a ``window`` of `lstd_agent.system.sparse` instead of these.
-    """
-
-    columns: FloatArray  # (p, 1 + q)
-    rank: int
-    condition: float
-    n_samples: int
-    window: Any = None
 
 
 class SingleSteps:
@@ -106,7 +92,6 @@ class Targets:
     def close(self, columns: FloatArray) -> FloatArray:
         """Insert the weights (p, R + q) of the window."""
         p, q = self.p, columns.shape[1]
-
         values, worth = (x[..., :p] @ columns for x in (self._values, self._worth))
         for known, x in ((values, self._values), (worth, self._worth)):
             known[..., : x.shape[-1] - p] += x[..., p:]
@@ -183,9 +168,12 @@ class Targets:
 
 
 def solve_linked(
-    source: Any, equations: SingleSteps | Targets, anchors: IntArray, zeros: FloatArray
+    source: Any, equations: Any, anchors: IntArray, zeros: FloatArray, with_open: bool = True
 ) -> list[list[Solved]]:
-    """Return the windows of R linked systems, whose values at ``zeros`` (R, p) are 0."""
+    """Return the windows of R linked systems, whose values at ``zeros`` (R, p) are 0.
+
+    ``equations`` are `SingleSteps` or `Targets`. The first system has its open directions, too.
+    """
     n, d = len(zeros), source.p - 1
     found: list[list[Solved]] = [[] for _ in range(n)]
     stops = [*anchors[1:].tolist(), source.t_max + 1]
@@ -194,9 +182,11 @@ def solve_linked(
         factors, solved = equations.window(start, stop), []
         for j, factor in enumerate(factors):
             sides = [j, *range(n, factor.numbers.shape[1] * (j == 0))]
-            solved.append(solve_window(source, factor, sides, is_last))
-        more = solved[0].weights[:, 1:], opened(solved[0], source.coordinates)
-        columns = np.hstack([*(each.weights[:, :1] for each in solved), *more])
+            solved.append(solve_window(source, factor, sides, is_last, with_open and j == 0))
+        columns = np.hstack([each.weights[:, :1] for each in solved])
+        if with_open:
+            more = solved[0].weights[:, 1:], opened(solved[0], source.coordinates)
+            columns = np.hstack((columns, *more))
         if is_last or not source.constant:
             owner = np.arange(columns.shape[1])
             at_zero = zeros[np.where(owner < n, owner, 0), :d]  # they are the first's
@@ -208,12 +198,14 @@ def solve_linked(
     return [each[::-1] for each in found]
 
 
-def solve_window(source: Any, factor: Factor, sides: list[int], is_last: bool) -> Minimizer:
+def solve_window(
+    source: Any, factor: Factor, sides: list[int], is_last: bool, with_open: bool = True
+) -> Minimizer:
     """Return the minimizer of a window for columns of numbers; the last window has no constant."""
     size = source.p - 1 if is_last or not source.constant else source.p
     equations = factor.reduced(size, source.rcond)
     equations = equations._replace(c=equations.c[:, sides])
-    return minimize(equations, source.rcond, source.coordinates.metric)
+    return minimize(equations, source.rcond, source.coordinates.metric, with_open)
 
 
 def zero_of(source: Any, segments: Segments, anchor: int) -> FloatArray:

@@ -32,16 +32,10 @@ from scipy import sparse
 
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.rows.factors import reduced
-from lstd_agent.system.linked import Solved
-from lstd_agent.system.minimizer import minimize
+from lstd_agent.system.minimizer import Solved, minimize
 from lstd_agent.system.sparse_solvers import SumsUntil
 
 _FLOOR = 1e-3  # smallest root mean square error, relative to the mean, that weights a timestep
-
-NOT_COUNTED = (
-    "backup='model' pools the transitions of states that can be counted: for vector observations "
-    "use 'one_step', LambdaReturn(decay) or MultiStep(steps)"
-)
 
 
 class PooledModel(NamedTuple):

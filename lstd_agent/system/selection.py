@@ -29,9 +29,8 @@ import numpy as np
 
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.backups import Backup, LambdaReturn, backup_name
-from lstd_agent.system.linked import Solved
+from lstd_agent.system.minimizer import Solved
 from lstd_agent.system.model import pooled_model
-from lstd_agent.system.solve import Subsets
 
 # The λ that "auto" tries; a value is not determined if a larger share of it is open.
 DECAYS, OPEN_TOLERANCE = (0.6, 0.9, 1.0), 0.05
@@ -97,17 +96,18 @@ class Held:
     Batches of counts depend on the order of trials, so transitions are dealt into groups instead.
     """
 
-    def __init__(self, subsets: Subsets, gain: float) -> None:
+    def __init__(self, subsets: Any, gain: float) -> None:  # `Subsets` of all trials
         self.subsets, self.gain, self.source = subsets, gain, subsets.source
         self._solved: dict[tuple[bytes, Backup], list[list[Solved]]] = {}
         self._errors: dict[tuple[bytes, Backup], FloatArray] = {}
 
     @cached_property
-    def held(self) -> Subsets:
+    def held(self) -> Any:
         """The halves that are compared."""
         if not self.source.are_places:
             return self.subsets
-        return Subsets(self.source.dealt(_N_GROUPS), self.subsets.edges, _N_GROUPS, "halves")
+        dealt: Any = {"source": self.source.dealt(_N_GROUPS), "n_groups": _N_GROUPS, "read": {}}
+        return replace(self.subsets, kind="halves", **dealt)
 
     @property
     def is_possible(self) -> bool:

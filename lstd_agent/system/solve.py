@@ -13,8 +13,8 @@ import numpy as np
 from lstd_agent.arrays import IntArray
 from lstd_agent.backups import Backup, is_one_step
 from lstd_agent.rows.factors import Factor, Segments, total, without_each
-from lstd_agent.system.gain import Gain, GainRows, estimate_gain, mean_reward
-from lstd_agent.system.linked import SingleSteps, Solved, Targets, solve_linked, zero_of
+from lstd_agent.system.linked import SingleSteps, Targets, solve_linked, zero_of
+from lstd_agent.system.minimizer import Gain, Solved, estimate_gain, mean_reward
 from lstd_agent.system.model import pooled_model, solve_model
 from lstd_agent.system.neighborhoods import neighborhood_windows
 from lstd_agent.system.sparse import SparseRows, gains_without_each, solve_sparse, sparse_gain
@@ -32,8 +32,7 @@ class Subsets:
 
     def _once(self, of: Callable[..., Any]) -> Any:
         """Return the factors, or the sparse rows, of all groups."""
-        if of not in self.read:
-            self.read[of] = of(self.source, self.edges, self.n_groups)
+        self.read[of] = self.read.get(of) or of(self.source, self.edges, self.n_groups)
         return self.read[of]
 
     @cached_property
@@ -61,10 +60,8 @@ class Subsets:
     @property
     def half(self) -> int:
         """How many groups of counts, or kept trials, are in the first half."""
-        half = self.n_groups // 2
-        return (
-            half if self.source.are_places else int(self.source.groups(self.n_groups)[half].start)
-        )
+        half, source = self.n_groups // 2, self.source
+        return half if source.are_places else int(source.groups(self.n_groups)[half].start)
 
     def totals(self, parts: Sequence[Factor]) -> list[Factor]:
         """Return the factors of subsets from the factors of groups."""
@@ -74,7 +71,7 @@ class Subsets:
         parts_of = [parts, parts[:half], parts[half:]]
         return [total(part) for part in parts_of[: 1 if self.kind == "whole" else 3]]
 
-    def gains(self, rows: GainRows | None = None) -> list[Gain]:
+    def gains(self, rows: str | None = None) -> list[Gain]:
         """Return the gain of each subset, by given rows or by the rows that determine it."""
         if not self.source.is_sparse:
             return [estimate_gain(self.source, each, rows) for each in self.segments]
@@ -104,11 +101,12 @@ class Subsets:
                 edges = [0, *[self.half] * (self.kind == "halves"), source.n_trials]
                 runs = [slice(*run) for run in pairwise(edges)]
             targets = Targets(source, several, np.array(gains), runs=runs, subsets=self.totals)
-            return solve_linked(source, targets, anchors, zeros)
+            return solve_linked(source, targets, anchors, zeros, self.kind != "others")
         found = []
         for i, gain in enumerate(gains):
             equations: Any = SingleSteps(source, self.segments[i], gain)
             if not is_one_step(backup):
                 equations = Targets(source, several, np.array([gain]), group=self.groups[i])
-            found += solve_linked(source, equations, anchors, zeros[i : i + 1])
+            with_open = i == 0 and self.kind != "others"
+            found += solve_linked(source, equations, anchors, zeros[i : i + 1], with_open)
         return found

@@ -26,24 +26,23 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import EvaluationError
-from lstd_agent.system.gain import LEAST_SHARE, Gain
-from lstd_agent.system.linked import Solved
+from lstd_agent.rows.classes import main_class
+from lstd_agent.system.minimizer import LEAST_SHARE, Gain, Solved
 from lstd_agent.system.sparse_solvers import RidgeSolver, factored
 
 # A ridge to factor Z. A feature is open if its product with random null vectors, relative to its
 # size, exceeds _OPEN. All are for diagonals of 1, where smaller numbers are rounding.
 _RIDGE_OF_Z, _N_PROBES, _OPEN, _ROUNDING = 1e-10, 6, 1e-5, 1e-12
 
-# A closed class with a smaller share of the largest class's samples is the end of few trials; the
-# occupancy of vectors with fewer samples is 0; numbers that are held at a time.
-_SMALL_CLASS, _FEWEST, _CHUNK = 0.01, 10.0, 2**22
+# The occupancy of vectors with fewer samples is 0; numbers that are held at a time.
+_FEWEST, _CHUNK = 10.0, 2**22
 
 
 class Steps(NamedTuple):
@@ -250,19 +249,12 @@ class Window:
 
     def leading(self, to_main: bool) -> BoolArray:
         """Return the features (d,) that lead out of the window, or to its main class."""
-        from scipy.sparse.csgraph import breadth_first_order, connected_components
+        from scipy.sparse.csgraph import breadth_first_order
 
         steps, d = self.steps, len(self.known)
         A = sparse.csr_array(abs(self.H) > _ROUNDING).astype(np.float64)
         if to_main:
-            m, label = connected_components(A, connection="strong")
-            row, column = A.nonzero()
-            number = np.bincount(label, abs(steps.f).T @ steps.weight, m)
-            ends = number.copy()
-            ends[label[row][label[row] != label[column]]] = 0.0  # classes that are left
-            # A class may consist of the last steps of a few trials.
-            main = (ends if ends.max() >= _SMALL_CLASS * number.max() else number).argmax()
-            goal = label == main
+            goal = main_class(A, abs(steps.f).T @ steps.weight)
         else:
             goal = np.zeros(d, dtype=bool)
             goal[steps.f[self.exits | (np.diff(steps.g.indptr) == 0)].indices] = True
@@ -330,8 +322,7 @@ def _window(
 
 def sparse_gain(rows: SparseRows) -> Gain | None:
     """Return the gain as an unknown of the tail, or of all timesteps, if they determine it."""
-    names: tuple[Literal["tail", "all"], ...] = ("tail", "all")
-    for name in () if rows.ends else names:
+    for name in () if rows.ends else ("tail", "all"):
         try:
             window = _gain_window(rows, name)
             value, number = window.gain

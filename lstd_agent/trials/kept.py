@@ -43,8 +43,7 @@ class KeptTrials:
         their type. Counted observations are numbers of states (m, t_max + 2).
     rewards : ndarray, shape (m, t_max + 1)
     lengths : ndarray of int, shape (m,), optional
-        Number of timesteps of each trial, if some were cut short: later entries are finite, and not
-        used.
+        Number of timesteps of each trial, if some were cut short: later entries are not used.
     actions : ndarray of int, shape (m, t_max + 1), optional
         From 0; -1 where an action is not known.
     explored : ndarray of bool, shape (m, t_max + 1), optional

@@ -227,9 +227,7 @@ class TrialStore(UserLoop):
         try:
             counts = TransitionCounts.of(data)
         except AttributeError as error:
-            raise InvalidInputError(
-                f"add() takes counts, KeptTrials or an agent: {error}"
-            ) from None
+            raise InvalidInputError(f"add() takes counts, trials or an agent: {error}") from None
         with self._lock:
             encoding = self.encoding or self._encoding_of(spaces.Discrete(counts.n_states))
             if encoding.n_states != counts.n_states:
@@ -256,9 +254,7 @@ class TrialStore(UserLoop):
         self._add_waiting()
         self._add_whole(encoding, trials, actions)
 
-    def _add_whole(
-        self, encoding: Encoding, trials: KeptTrials, actions: ActionNumbers | None
-    ) -> None:
+    def _add_whole(self, encoding: Encoding, trials: KeptTrials, actions: Any) -> None:
         """Add encoded trials."""
         recording = Recording(encoding, self.n_batches, actions[0] if actions else 0)
         how = self._batches.n_trials, self.n_stored_trials

@@ -35,7 +35,8 @@ from lstd_agent.system.distances import (
     optimal_transport,
     total_variation,
 )
-from lstd_agent.system.linked import Solved, solve_window
+from lstd_agent.system.linked import solve_window
+from lstd_agent.system.minimizer import Solved
 from lstd_agent.system.neighborhoods import AnchorSearch, neighborhoods_with_references
 from study.store import Among, Key, Study, Task
 from unichain_gym import MarkovChain

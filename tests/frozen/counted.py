@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from gymnasium.spaces import Discrete
 
 from lstd_agent import (
     MMD,
@@ -290,6 +293,44 @@ def a_wrong_gain():
     chain, at = chain_of("h6"), [0, 1, 2]
     agent = counted(chain, OneHot(), anchors=[0, 5], gain=chain.gain + 1.0)
     return Case(agent=agent, at=at, warns=True)
+
+
+@case
+def the_model_by_the_data():
+    """Single steps of few features are worse by five standard errors."""
+    chain, at = chain_of("h36c"), [0, 1, 2, 8, 16]
+    agent = counted(chain, GaussianFeatures(6, seed=2), backup="auto", anchors=[0, 5])
+    return Case(agent=agent, at=at, more={"is_model": agent.diagnostics().choice.backup == "model"})
+
+
+@case
+def no_model_of_hidden_states():
+    """States 0 and 1 lead to 2, which pays ±5 by the start, and is left with .2 for 3 or 4."""
+    rng, n, agent = np.random.default_rng(0), 3000, SeminormLSTDAgent(OneHot(), anchors=[0, 4])
+    start = s = rng.integers(0, 2, n)
+    seen, paid = [s], []
+    for _ in range(30):
+        paid.append(np.where(s == 2, np.where(start == 0, 5.0, -5.0), 1.0 * (s == 4)))
+        left = np.where(rng.random(n) < 0.2, 3, 2)
+        s = np.where(s < 2, 2, np.where(s == 2, left, 3 + (rng.random(n) < 0.5)))
+        seen.append(s)
+    states, rewards = np.transpose(seen), np.transpose(paid)
+    for i in range(6):
+        agent.add_trials(states[i::6], rewards[i::6], observation_space=Discrete(5))
+    backup: Any = agent.fit().diagnostics().choice.backup
+    return Case(agent=agent, at=[0, 1, 2, 3, 4], more={"decay": backup.decay}, warns=True)
+
+
+@case
+def batches_whose_tails_do_not_determine_the_gain():
+    """Without one batch of h36 the gain is a mean reward; of c10, by the rows of all timesteps."""
+    given: Any = {"anchors": [0, 5], "gain": None}
+    agents = [
+        counted(chain_of("h36"), OneHot(), n_trials=1, t_max=40, **given),
+        counted(chain_of("c10"), OneHot(), n_trials=2, n_rounds=5, t_max=12, **given),
+    ]
+    gains = {name: [getattr(x, name) for x in agents] for name in ("gain_", "gain_error_")}
+    return Case(agent=agents[0], at=[0, 1, 2], frozen=("start_bias",), more=gains)
 
 
 @case

@@ -13,19 +13,24 @@ from gymnasium import spaces
 import unichain_gym
 from lstd_agent import OneHot, Polynomial, SeminormLSTDAgent
 from lstd_agent.checks import (
+    check_gain,
     check_hidden,
     check_own_means,
     check_starts,
     check_tail,
     critical,
-    ends_without_support,
     self_normalized,
-    start_groups,
     still_missing,
 )
 from lstd_agent.diagnostics import Diagnostics
 from lstd_agent.errors import FitWarning
-from lstd_agent.fit_checks import direct_difference, drawn_trials, trial_weights
+from lstd_agent.fit_checks import (
+    direct_difference,
+    drawn_trials,
+    ends_without_support,
+    start_groups,
+    trial_weights,
+)
 
 Array = Any
 
@@ -383,6 +388,29 @@ def test_wrong_values_of_observed_states_are_no_hidden_state() -> None:
     alike = delta - delta.mean(axis=0)
     assert (alike[:, :-1] * alike[:, 1:]).sum() > 0.1 * (alike**2).sum()
     assert check_hidden(delta, values, 1.0) == 0.0
+
+
+def test_late_rewards_contradict_a_gain_beyond_its_error_and_theirs() -> None:
+    rng = np.random.default_rng(0)
+    R = 0.1 * rng.standard_normal((200, 40)) + (np.arange(40) % 8 == 3)  # 1/8 on average
+    assert check_gain(R, 0.125, 0.0, 10.0) == 0.0
+    assert check_gain(R, 0.625, 0.0, 10.0) == pytest.approx(1 / 5 - 0.625, abs=0.02)
+    assert check_gain(R, 0.625, 0.2, 10.0) == 0.0  # the gain's own error explains it
+    assert check_gain(R, 0.625, 0.0, 200.0) == 0.0  # it does not matter
+    R[:40, 30:] = np.nan  # the trials that were cut may be unlike the others
+    assert check_gain(R, 0.625, 0.0, 10.0) == 0.0
+
+
+def test_a_gain_that_late_rewards_contradict_is_warned_of() -> None:
+    states = np.arange(31) % 2 + np.zeros((100, 1), dtype=int)
+    rewards = states[:, :-1] + np.random.default_rng(0).standard_normal((100, 30))
+    agent = SeminormLSTDAgent(OneHot(), gain=1.5, backup="one_step")
+    agent.add_trials(states, rewards, observation_space=spaces.Discrete(2))
+    with pytest.warns(
+        FitWarning, match="last timesteps earn at least 0.87 less than the gain, 1.5,"
+    ):
+        agent.fit()
+    assert agent.diagnostics().gain_off == pytest.approx(-0.87, abs=0.01)
 
 
 def test_few_and_short_trials_leave_settling_unknown() -> None:

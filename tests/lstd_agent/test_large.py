@@ -20,7 +20,8 @@ from lstd_agent.errors import InvalidInputError
 from lstd_agent.fit_options import FitOptions
 from lstd_agent.problems import random_chain
 from lstd_agent.rows import counts as count_rows
-from lstd_agent.rows.counts import CountRows, recurrent_classes
+from lstd_agent.rows.classes import recurrent_classes
+from lstd_agent.rows.counts import CountRows
 from lstd_agent.system.distances import sampled_distance
 from lstd_agent.trials.kept import KeptTrials
 from unichain_gym import UnichainVectorEnv, simulate_counts

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium.spaces import Discrete
 from numpy.testing import assert_allclose
 from scipy import sparse
 
@@ -137,6 +138,18 @@ def test_without_a_way_back_only_earlier_states_are_determined(walk: Any) -> Non
     errors = agent.standard_errors([0, 1, 2, 3, 4, 5])
     assert np.isfinite(errors[0])
     assert np.isinf(errors[1:]).all()
+
+
+def test_a_state_that_is_left_for_good_is_no_main_reference() -> None:
+    """Most trials are cut in state 0, so that it has most visits; it leads to 1 and 2 in turn."""
+    seen = [np.zeros(6, dtype=int)] * 60 + [np.append([0, 0], np.arange(19) % 2 + 1)] * 12
+    paid = [1.0 * x[:-1] for x in seen]
+    agent = SeminormLSTDAgent(OneHot(), 1, backup="model")
+    agent.add_trials(seen, paid, observation_space=Discrete(3)).fit()
+    assert agent.main_reference_ == 1
+    assert agent.determined([0, 1, 2]).all()
+    assert_allclose(agent.gain_, 1.5)
+    assert_allclose(agent.predict([1, 2]), [0.0, 0.5], atol=1e-9)
 
 
 def test_values_of_a_task_that_ends_are_the_rewards_until_then(walk: Any) -> None:

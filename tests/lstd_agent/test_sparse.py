@@ -12,7 +12,7 @@ from scipy import sparse
 
 from lstd_agent import TileCoding
 from lstd_agent.errors import EvaluationError
-from lstd_agent.rows.layers import Layer
+from lstd_agent.rows.factors import Layer
 from lstd_agent.system import sparse as path
 from lstd_agent.system.sparse import SparseRows
 from lstd_agent.system.sparse_solvers import RidgeSolver
