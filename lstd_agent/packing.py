@@ -162,11 +162,9 @@ def read(path: str | os.PathLike[str], kind: type, what: str, makers: Makers) ->
     if version != FORMAT_VERSION:
         is_older = isinstance(version, int) and version < FORMAT_VERSION
         older = "load it with the version that wrote it, or collect again"
-        remedy = older if is_older else "install a newer one"
-        raise InvalidInputError(
-            f"{path} has format {version!r:.20}, and this version of lstd_agent reads format "
-            f"{FORMAT_VERSION}: {remedy}"
-        )
+        told = f"{path} has format {version!r:.20}, and this version of lstd_agent reads format "
+        told += f"{FORMAT_VERSION}: {older if is_older else 'install a newer one'}"
+        raise InvalidInputError(told)
     with refusing(path):
         if facts["digest"] != _digest(facts["saved"], arrays):
             raise InvalidInputError("its digest does not match its content")

@@ -92,10 +92,8 @@ class SavedAgent:
                 held = held.features
                 value = value.features if isinstance(value, Standardized) else value
             if held is function and value is None:
-                raise InvalidInputError(
-                    f"the agent in {path} has a function for its {name}, which a file does not "
-                    f"hold: pass it as load(path, {name}=...)"
-                )
+                told = f"the agent in {path} has a function for its {name}, which a file does not "
+                raise InvalidInputError(f"{told}hold: pass it as load(path, {name}=...)")
             if held is not function and value is not None:
                 raise InvalidInputError(f"{path} holds the agent's {name}: load it without {name}=")
             if value is not None:
@@ -123,10 +121,10 @@ class SavedAgent:
         table = n * n_states if is_dense else n
         most = max(table, n_states * n_actions)
         if n_states > _MOST_STATES or most > _MOST_NUMBERS or (is_dense and n > _MOST_DENSE):
-            raise InvalidInputError(
-                f"{n} features of {n_states or 'vectors of'} {self.space} and {n_actions} actions "
-                "exceed the limits of a file"
+            told = (
+                f"{n} features of {n_states or 'vectors of'} {self.space} and {n_actions} actions"
             )
+            raise InvalidInputError(f"{told} exceed the limits of a file")
 
     def restore(self, store: TrialStore) -> None:
         """Put the trials into an empty store with these options."""
