@@ -166,10 +166,7 @@ class SeminormLSTDAgent(TrialStore):
 
     @classmethod
     def transient(cls, features: Features, **options: Any) -> Self:
-        """LSTD of a task that terminates, nearly always by ``t_max``: values are total rewards.
-
-        Source: Bradtke & Barto (1996), theorem 1.
-        """
+        """LSTD of a task that terminates, nearly always by ``t_max`` (Bradtke & Barto 1996)."""
         options = {"backup": "one_step", **options}
         return cls(features, 1, gain=0.0, on_termination="absorb", **options)
 
@@ -330,9 +327,8 @@ class SeminormLSTDAgent(TrialStore):
 
     def diagnostics(self) -> Diagnostics:
         """Return the checks of the fit and their warnings; ``print`` them."""
-        fit = self._last_fit
         if self._diagnostics is None:
-            self._diagnostics = Diagnostics(fit)
+            self._diagnostics = Diagnostics(self._last_fit)
         return self._diagnostics
 
     def plot(self) -> Figure:
@@ -389,9 +385,8 @@ class SeminormLSTDAgent(TrialStore):
     @property
     def _source(self) -> tuple[Any, Encoding, int]:
         """The rows of all trials, their encoding, and the number of batches."""
-        batches, encoding = self.batches, self.encoding
-        if encoding is None or not batches.n_trials:
-            raise NotFittedError("there are no trials yet: call collect or observe first")
+        batches, encoding = self._some_batches(), self.encoding
+        assert encoding is not None
         source: Any = rows_of(batches, encoding, self.rcond)
         n_batches = len(source.batches) if source.are_places else self.n_batches
         return source, encoding, int(min(n_batches, source.n_trials))

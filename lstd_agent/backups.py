@@ -73,10 +73,8 @@ def check_backup(backup: Any) -> None:
     """Raise `InvalidInputError` unless it is a backup, or ``"auto"``."""
     is_name = isinstance(backup, str) and backup in ("auto", "one_step", "model")
     if not is_name and not isinstance(backup, MultiStep | LambdaReturn):
-        raise InvalidInputError(
-            "backup must be 'auto', 'one_step', 'model', MultiStep(steps) or LambdaReturn(decay); "
-            f"got {backup!r}"
-        )
+        every = "'auto', 'one_step', 'model', MultiStep(steps) or LambdaReturn(decay)"
+        raise InvalidInputError(f"backup must be {every}; got {backup!r}")
 
 
 def is_one_step(backup: Backup) -> bool:

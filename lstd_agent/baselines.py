@@ -108,7 +108,7 @@ def differential_td(
     ------
     EvaluationError
         If the updates diverge. Small steps may diverge too if trials start outside the steady
-        regime, because samples are then more often in start states than transitions lead there.
+        regime: samples are then more often in start states than transitions lead there.
     """
     if not 0.0 < step_size < np.inf:
         raise InvalidInputError(f"step_size must be above 0 and finite; got {step_size!r}")
@@ -128,10 +128,8 @@ def differential_td(
     update = np.eye(d + 2) + step_size / d * step
     growth = float(np.abs(np.linalg.eigvals(update)).max())
     if n_updates * np.log(growth) > np.log(_MOST_GROWTH):
-        raise EvaluationError(
-            f"{n_updates} updates with step_size={step_size} diverge, by a factor {growth:.6g} "
-            "each: take fewer, smaller ones, or less decay"
-        )
+        told = f"{n_updates} updates with step_size={step_size} diverge, by a factor {growth:.6g} "
+        raise EvaluationError(f"{told}each: take fewer, smaller ones, or less decay")
     start = np.append(np.zeros(d), (0.0 if gain is None else gain, 1.0))
     w = (np.linalg.matrix_power(update, n_updates) @ start)[:d]
     return means.value(W.T @ w)
@@ -207,10 +205,8 @@ class _Means(NamedTuple):
         if not 0.0 <= decay <= 1.0:
             raise InvalidInputError(f"decay must be from 0 to 1; got {decay!r}")
         if callable(features) == (samples.counts is not None):
-            raise InvalidInputError(
-                "features are a table (S, d) of the states of counts, or a function of the "
-                f"observations (n, k) of trials; got {features!r}"
-            )
+            told = "features are a table (S, d) of the states of counts, or a function of the "
+            raise InvalidInputError(f"{told}observations (n, k) of trials; got {features!r}")
         source: Any
         if samples.counts is not None:
             source = CountRows([samples.counts], as_rows(np.asarray(features), samples.n_states))

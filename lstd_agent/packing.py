@@ -104,7 +104,12 @@ def unpack(facts: Any, arrays: Arrays, makers: Makers) -> Any:
     if facts is None or isinstance(facts, bool | int | float | str):
         return facts
     if "csr" in facts:
-        return _read_csr(facts["csr"], arrays, tuple(facts["shape"]))
+        data, indices, indptr = (arrays[f"{facts['csr']}.{part}"] for part in _CSR_PARTS)
+        if any(each.dtype.kind not in "iu" or each.itemsize < 4 for each in (indices, indptr)):
+            raise InvalidInputError(f"its indices are {indices.dtype} and {indptr.dtype}")
+        matrix = sparse.csr_array((data, indices, indptr), shape=tuple(facts["shape"]))
+        matrix.check_format(full_check=True)  # SciPy itself would read indices out of range
+        return matrix
     ((name, parts),) = facts.items()
     if name == "array":
         return arrays[parts]
@@ -125,16 +130,6 @@ def unpack(facts: Any, arrays: Arrays, makers: Makers) -> Any:
         if kind.__name__ == name:
             return make(**held)
     raise InvalidInputError(f"a file cannot hold {name!r}")
-
-
-def _read_csr(name: str, arrays: Arrays, shape: tuple[int, int]) -> sparse.csr_array:
-    """Return a CSR matrix; SciPy itself would read indices out of range."""
-    data, indices, indptr = (arrays[f"{name}.{part}"] for part in _CSR_PARTS)
-    if any(part.dtype.kind not in "iu" or part.dtype.itemsize < 4 for part in (indices, indptr)):
-        raise InvalidInputError(f"{name} has indices of {indices.dtype} and {indptr.dtype}")
-    matrix = sparse.csr_array((data, indices, indptr), shape=shape)
-    matrix.check_format(full_check=True)
-    return matrix
 
 
 def write(path: str | os.PathLike[str], value: Any, makers: Makers) -> None:
@@ -167,11 +162,9 @@ def read(path: str | os.PathLike[str], kind: type, what: str, makers: Makers) ->
     if version != FORMAT_VERSION:
         is_older = isinstance(version, int) and version < FORMAT_VERSION
         older = "load it with the version that wrote it, or collect again"
-        remedy = older if is_older else "install a newer one"
-        raise InvalidInputError(
-            f"{path} has format {version!r:.20}, and this version of lstd_agent reads format "
-            f"{FORMAT_VERSION}: {remedy}"
-        )
+        told = f"{path} has format {version!r:.20}, and this version of lstd_agent reads format "
+        told += f"{FORMAT_VERSION}: {older if is_older else 'install a newer one'}"
+        raise InvalidInputError(told)
     with refusing(path):
         if facts["digest"] != _digest(facts["saved"], arrays):
             raise InvalidInputError("its digest does not match its content")

@@ -7,6 +7,7 @@ Weights are left out: they follow from the trials, and `SeminormLSTDAgent.load` 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,15 @@ if TYPE_CHECKING:
 
 # Limits for any file: states, numbers of a table, and dense features.
 _MOST_STATES, _MOST_NUMBERS, _MOST_DENSE = 2**22, 2**27, 2**13
+
+# The number of features of vectors (k,), of kinds that a few numbers make many of.
+_N_FEATURES: dict[type, Callable[[Any, int], int]] = {
+    TileCoding: lambda f, k: f.n_tilings * (f.n_tiles + 1) ** np.size(f.low),
+    FourierBasis: lambda f, k: (f.order + 1) ** np.size(f.low),
+    Polynomial: lambda f, k: math.comb(k + min(f.degree, _MOST_DENSE), k),
+    GaussianFeatures: lambda f, k: f.d,
+    RandomFourier: lambda f, k: f.d,
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,10 +92,8 @@ class SavedAgent:
                 held = held.features
                 value = value.features if isinstance(value, Standardized) else value
             if held is function and value is None:
-                raise InvalidInputError(
-                    f"the agent in {path} has a function for its {name}, which a file does not "
-                    f"hold: pass it as load(path, {name}=...)"
-                )
+                told = f"the agent in {path} has a function for its {name}, which a file does not "
+                raise InvalidInputError(f"{told}hold: pass it as load(path, {name}=...)")
             if held is not function and value is not None:
                 raise InvalidInputError(f"{path} holds the agent's {name}: load it without {name}=")
             if value is not None:
@@ -104,15 +112,19 @@ class SavedAgent:
         if kind == "counted" or (kind == "auto" and (is_small or is_discrete)):
             assert numbering is not None
             n_states, k = numbering.n, len(numbering.low)
-        n, is_dense = _n_features(self.options["features"], k, n_states)
+        features, n, is_dense = self.options["features"], n_states or 1, False
+        while isinstance(features, Standardized):
+            features = features.features
+        if type(features) in _N_FEATURES:
+            n, is_dense = _N_FEATURES[type(features)](features, k), type(features) is not TileCoding
         n_actions = 0 if self.actions is None else self.actions[0]
         table = n * n_states if is_dense else n
         most = max(table, n_states * n_actions)
         if n_states > _MOST_STATES or most > _MOST_NUMBERS or (is_dense and n > _MOST_DENSE):
-            raise InvalidInputError(
-                f"{n} features of {n_states or 'vectors of'} {self.space} and {n_actions} actions "
-                "exceed the limits of a file"
+            told = (
+                f"{n} features of {n_states or 'vectors of'} {self.space} and {n_actions} actions"
             )
+            raise InvalidInputError(f"{told} exceed the limits of a file")
 
     def restore(self, store: TrialStore) -> None:
         """Put the trials into an empty store with these options."""
@@ -120,23 +132,6 @@ class SavedAgent:
         if not isinstance(self.trials, kinds) or not isinstance(self.is_fitted, bool):
             raise InvalidInputError("it holds no trials")
         store._restore(self.space, self.actions, self.policy, self.trials)
-
-
-def _n_features(features: Any, k: int, n_states: int) -> tuple[int, bool]:
-    """Return how many features there are of vectors (k,), and whether they are dense."""
-    match features:
-        case Standardized():
-            return _n_features(features.features, k, n_states)
-        case TileCoding():
-            return features.n_tilings * (features.n_tiles + 1) ** np.size(features.low), False
-        case FourierBasis():
-            return (features.order + 1) ** np.size(features.low), True
-        case Polynomial():
-            few = min(features.degree, _MOST_DENSE)
-            return (math.comb(k + few, k) if k <= _MOST_DENSE else k**few), True
-        case GaussianFeatures() | RandomFourier():
-            return features.d, True
-    return 1 if n_states == 0 else n_states, False
 
 
 MAKERS: Makers = {

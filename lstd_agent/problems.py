@@ -18,7 +18,7 @@ rems that is much smaller.
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -52,30 +52,28 @@ class Regime:
     n_anchors_max: int
 
 
-def regimes(n_states: int, among: Container[float] = RHOS) -> list[Regime]:
+def regimes(n_states: int, among: Collection[float] = RHOS, env: str = "") -> list[Regime]:
     """Return the regimes of an environment (eq. ``nfea_nanchor_tuples``), for ρ ``among`` some.
 
-    A ρ is left out if it gives no feature, or as many features as the next smaller ρ.
+    A ρ is left out if it gives no feature, or as many features as the next smaller ρ. If none is
+    left of a named environment, `InvalidInputError` is raised.
     """
     # The slack keeps 0.29 · 100, say, from falling below 29.
     n_features = [int(rho * n_states + 1e-9) for rho in RHOS]
-    return [
+    every = [
         Regime(rho, d, int(1.0 / rho))
         for rho, d, smaller in zip(RHOS, n_features, (*n_features[1:], 0), strict=True)
-        if d > smaller and rho in among
+        if d > smaller
     ]
-
-
-def some_regimes(env: str, mdp: TabularMDP, rhos: Sequence[float]) -> list[Regime]:
-    """Return the regimes of an environment, or raise `InvalidInputError` if there are none."""
-    if chosen := regimes(mdp.n_states, rhos):
-        return chosen
-    studied = ", ".join(str(regime.rho) for regime in regimes(mdp.n_states))
-    instead = "no ρ gives it a feature; put states in front (unichain_gym.attach_streams)"
-    raise InvalidInputError(
-        f"{env} is not studied at ρ = {', '.join(map(str, rhos))}, features for each state, with "
-        f"{mdp.n_states} states: {f'take rhos among {studied}' if studied else instead}"
-    )
+    found = [regime for regime in every if regime.rho in among]
+    if env and not found:
+        studied = f"take rhos among {', '.join(str(regime.rho) for regime in every)}"
+        instead = "no ρ gives it a feature; put states in front (unichain_gym.attach_streams)"
+        raise InvalidInputError(
+            f"{env} is not studied at ρ = {', '.join(map(str, among))}, features for each state, "
+            f"with {n_states} states: {studied if every else instead}"
+        )
+    return found
 
 
 def random_policy(mdp: TabularMDP, seed: int) -> IntArray:

@@ -135,10 +135,9 @@ class RowStore:
                 else:
                     self._rows[self.key_of(row)] = row
             except (ValueError, TypeError, KeyError) as error:
-                raise InvalidInputError(
-                    f"{path}, line {number} is no row of results ({error!r}): {line[:60]!r}. "
-                    "Delete that line, and its row is computed again"
-                ) from None
+                told = f"{path}, line {number} is no row of results ({error!r}): {line[:60]!r}. "
+                told += "Delete that line, and its row is computed again"
+                raise InvalidInputError(told) from None
 
     def key_of(self, row: Mapping[str, Any]) -> tuple[Any, ...]:
         """Return the key of a row."""

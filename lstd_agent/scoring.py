@@ -286,7 +286,7 @@ def score(
     wanted = []
     for env in dict.fromkeys(environments):
         mdp = environments[env] if isinstance(environments, Mapping) else model_of(env)
-        regimes = problems.some_regimes(env, mdp, rhos)
+        regimes = problems.regimes(mdp.n_states, rhos, env)
         of_model = "next_state", "probability", "reward", "initial_distribution", "durations"
         arrays = (np.asarray(getattr(mdp, name), np.float64) for name in of_model)
         model = digest(b"".join(array.tobytes() for array in arrays))

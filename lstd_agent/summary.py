@@ -20,7 +20,7 @@ _LABELED = re.compile(r"(\w[\w ]*?)(?:\s{2,}|: )(.+)")
 
 def describe(fit: Fit, checks: str, kept: str) -> str:
     """Return a table of the neighbourhoods, under the checks of a fit and how trials are kept."""
-    system = fit.system
+    system, options = fit.system, fit.options
     d = system.weights.shape[1]
     rows = [
         (
@@ -36,23 +36,17 @@ def describe(fit: Fit, checks: str, kept: str) -> str:
         for n in system.neighborhoods
     ]
     main = system.references.main
-    zero = "mean of the tail" if main < 0 else _name(fit.candidate(main))
-    options = fit.options
-    given = "estimated" if options.gain is None else "given"
     searched = options.anchors is None and options.distance == "mmd" and len(system.anchors) > 1
     replaced = searched and falls_back(fit.source)
-    return "\n".join(
-        [
-            f"trials      {fit.source.n_trials}, timesteps 0 to {system.t_max}",
-            *([f"kept        {kept}"] if kept else []),
-            f"gain        {system.gain:.6g} ({given})",
-            f"value 0 at  {zero}",
-            *(["distance    total variation, since no trials are stored"] if replaced else []),
-            checks,
-            "",
-            aligned((_COLUMNS, *rows)),
-        ]
-    )
+    facts = {
+        "trials": f"{fit.source.n_trials}, timesteps 0 to {system.t_max}",
+        "kept": kept,
+        "gain": f"{system.gain:.6g} ({'estimated' if options.gain is None else 'given'})",
+        "value 0 at": "mean of the tail" if main < 0 else _name(fit.candidate(main)),
+        "distance": "total variation, since no trials are stored" if replaced else "",
+    }
+    lines = [f"{name:11s} {fact}" for name, fact in facts.items() if fact]
+    return "\n".join([*lines, checks, "", aligned((_COLUMNS, *rows))])
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> str:

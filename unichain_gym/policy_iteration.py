@@ -371,8 +371,8 @@ def rough_policy(pairs: Pairs, discount: float | None) -> tuple[IntArray, int]:
     """
     discount = NEAR_ONE if discount is None else discount
     r, Q = pairs.reward, pairs.matrix
-    if pairs.first.size <= DENSE_STATES and Q.shape[0] <= 10 * DENSE_STATES:
-        Q = pairs.Q.toarray()
+    if Q is pairs.Q and Q.shape[1] <= DENSE_STATES and Q.shape[0] <= 10 * DENSE_STATES:
+        Q = Q.toarray()
     v, first_range = np.zeros(pairs.first.size), 0.0
     for _ in range(SWEEPS):
         score = r + discount * (Q @ v)

@@ -32,10 +32,10 @@ from unichain_gym.outcomes import (
 from unichain_gym.structure import edges
 from unichain_gym.summary import html_table
 
-BLOCK = 1_000  # draws at once
-SHORT = 5_000  # a path of fewer steps takes single steps
+BLOCK, SHORT = 1_000, 5_000  # draws at once; a path of fewer steps takes single steps
 LONGEST_RUN, MOST_RUNS = 8, 128  # the steps of a run; the runs of a state, rounded up
-MOST_CELLS, CELLS_PER_STEP = 2**19, 2  # of runs of several steps
+# Cells of runs of several steps, in all and for each step of the path, and of runs of one step.
+MOST_CELLS, PER_STEP, PER_STEP_SINGLE = 2**19, 2, 32
 LISTED = 2**14  # cells that are read from lists
 FIRST_RUNS = 500  # single ones, before the first pieces
 # Pieces of n runs in all: as many as are left, and SPARE; or as save more single runs than they
@@ -170,10 +170,11 @@ class OutcomeTable:
 
     def draw(self, state: int, n: int, rng: np.random.Generator) -> IntArray:
         """Draw the n outcomes of a path from a state."""
-        # Rows of equal width must not take much more memory than the outcomes.
         count = np.diff(self.first)
-        if n > SHORT and count.size * _width(count) <= 4 * self.p.size + 10**6:
-            size = min(CELLS_PER_STEP * n, MOST_CELLS).bit_length()
+        # Rows of equal width must not take much more memory than the outcomes.
+        most = min(4 * self.p.size + 10**6, PER_STEP_SINGLE * n)
+        if n > SHORT and count.size * _width(count) <= most:
+            size = min(PER_STEP * n, MOST_CELLS).bit_length()
             if size not in self._runs:
                 self._runs[size] = Runs(self, 2**size)
             return self._runs[size].draw(state, n, rng)

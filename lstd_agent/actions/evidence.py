@@ -182,8 +182,7 @@ class CountedEvidence(ActionEvidence):
 
     @property
     def _needs_fit(self) -> bool:
-        """Whether the policy is a function of observations: its values need a fit."""
-        return self._probabilities is None
+        return self._probabilities is None  # a function of observations
 
     @cached_property
     def _main(self) -> int:

@@ -329,15 +329,10 @@ class PolicyIteration:
         features: Features | None = None,
         pair_features: Callable[[Any, Any], ArrayLike] | None = None,
     ) -> Self:
-        """Read a search from a file that `save` wrote, to go on with `run`.
+        """Read a search from the file ``path`` that `save` wrote, to go on with `run`.
 
-        Parameters
-        ----------
-        path : path
-        env, features, pair_features
-            The same as before.
-        explore : callable, optional
-            Needed if it was a function, which a file does not hold.
+        ``env``, ``features`` and ``pair_features`` are the same as before; ``explore`` is needed if
+        it was a function, which a file does not hold.
 
         Raises
         ------

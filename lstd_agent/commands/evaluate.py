@@ -195,9 +195,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command line."""
     running.add_arguments(parser, "env_id")
     add, at_least = parser.add_argument, running.at_least
-    told = "all actions alike (default); a random deterministic policy; a bias-optimal policy of "
-    told += "the exact model; or a .npy or .json file of an action for each state, or of action "
-    told += "probabilities, a row for each state"
+    told = "all actions alike (default); a random deterministic one; a bias-optimal one of the "
+    told += "exact model; a .npy or .json file of actions (S,) or of action probabilities (S, A)"
     add("--policy", default="uniform", metavar="uniform|random:SEED|optimal|FILE", help=told)
     add("--trials", type=at_least(1), default=10_000, metavar="N", help="default: 10000")
     told = "last timestep of a trial (default: ten times the exact mixing time)"
@@ -213,8 +212,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     told = "solve the system backwards in time (default), or link it by reference states"
     add("--calibration", choices=["linked", "references"], default="linked", help=told)
     running.add_arguments(parser, *running.TRIALS)
-    told = "write results, policy and weights; FILE.samples.npz, written before the fit, is the "
-    told += "agent with its samples (SeminormLSTDAgent.load)"
+    told = "write results, policy and weights; before the fit, the agent with its samples goes to "
+    told += "FILE.samples.npz (SeminormLSTDAgent.load)"
     add("--save", type=Path, metavar="FILE.npz", help=told)
     running.add_arguments(parser, *running.SHOWN)
 
@@ -226,4 +225,4 @@ def anchor_number(text: str) -> int | Literal["auto"] | None:
     return None if text == "stepwise" else running.at_least(1)(text)
 
 
-main = running.command(evaluate, __doc__, _EXAMPLES, add_arguments, "evaluate_policy.py")
+main = running.command(evaluate, __doc__, _EXAMPLES, add_arguments)

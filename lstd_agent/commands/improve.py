@@ -200,4 +200,4 @@ def exploration(text: str) -> int | float:
         raise argparse.ArgumentTypeError(f"needs a number; got {text!r}") from None
 
 
-main = running.command(improve, __doc__, _EXAMPLES, add_arguments, "improve_policy.py")
+main = running.command(improve, __doc__, _EXAMPLES, add_arguments)

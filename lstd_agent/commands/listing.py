@@ -31,4 +31,4 @@ def show(args: argparse.Namespace) -> int:
     return 0
 
 
-main = running.command(show, __doc__, _EPILOG, lambda p: running.add_arguments(p, "--json"), "list")
+main = running.command(show, __doc__, _EPILOG, lambda p: running.add_arguments(p, "--json"))

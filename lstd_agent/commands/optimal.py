@@ -81,4 +81,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 _PURPOSE = "Find an optimal policy of an environment with an exact model."
-main = running.command(optimal, _PURPOSE, _EXAMPLES, add_arguments, "optimal_policy.py")
+main = running.command(optimal, _PURPOSE, _EXAMPLES, add_arguments)

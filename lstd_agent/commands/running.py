@@ -126,21 +126,14 @@ def read_arguments(
 
 
 def command(
-    work: Callable[[argparse.Namespace], int],
-    purpose: str | None,
-    examples: str,
-    add: Callable[[argparse.ArgumentParser], None],
-    called: str,
+    work: Callable[[Any], int], purpose: str | None, examples: str, add: Callable[[Any], None]
 ) -> Callable[..., int]:
-    """Return the function ``main(argv, prog)`` that reads arguments, works, and returns a status.
-
-    In the provenance of results, its name is ``called`` if there is no ``prog``.
-    """
+    """Return ``main(argv, prog)``, which reads arguments, works, and returns a status."""
 
     def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
         parser = new_parser(prog, purpose, examples)
         add(parser)
-        args = read_arguments(parser, argv, prog or called)
+        args = read_arguments(parser, argv, parser.prog)
         return run(lambda: work(args))
 
     return main

@@ -85,4 +85,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     running.add_arguments(parser, "--json", *running.RUN, out=Path("results/score"), seeds=5)
 
 
-main = running.command(conduct, __doc__, _EXAMPLE, add_arguments, "score")
+main = running.command(conduct, __doc__, _EXAMPLE, add_arguments)

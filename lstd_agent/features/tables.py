@@ -58,7 +58,7 @@ class OneHot:
     """
 
     def table(self, n_states: int) -> Rows:
-        """Return the identity matrix of ``n_states`` rows, sparse (CSR), shape (S, S)."""
+        """Return the identity matrix, sparse (CSR), shape (``n_states``, ``n_states``)."""
         return sparse.eye_array(n_states, format="csr")
 
 
@@ -147,11 +147,7 @@ class Standardized:
         return self.mean is not None
 
     def measured(self, samples: ArrayLike) -> Self:
-        """Return these features with mean and deviation of samples.
-
-        Parameters
-        ----------
-        samples : array_like, shape (m, k)
+        """Return these features with mean and deviation of ``samples`` (m, k).
 
         Raises
         ------

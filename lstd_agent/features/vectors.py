@@ -35,7 +35,7 @@ def _width(width: ArrayLike, k: int | None = None) -> FloatArray:
     found = frozen_array("width", width)
     fits = found.shape in ((), (k or found.size,)) and found.size > 0
     if not fits or not (found > 0.0).all():
-        told = f"width must be positive, one number or one a dimension; got {width!r}"
+        told = f"width must be positive, one number or {k or 'one a dimension'}; got {width!r}"
         raise InvalidInputError(told)
     return found
 
@@ -104,19 +104,11 @@ class RadialBasis:
 
     @classmethod
     def kmeans(cls, samples: ArrayLike, n: int, seed: int = 0) -> Self:
-        """Place n centers where observations are, by the k-means algorithm.
+        """Place ``n`` centers, at least 2, where ``samples`` (m, k) are, by k-means.
 
         Dimensions are measured in standard deviations of the samples. The width of all bumps is the
         median distance of a center to the nearest other. Lloyd's iteration begins as in Arthur &
-        Vassilvitskii (2007), k-means++.
-
-        Parameters
-        ----------
-        samples : array_like, shape (m, k)
-        n : int
-            At least 2.
-        seed : int
-            Of the first centers.
+        Vassilvitskii (2007), k-means++, with random numbers of the ``seed``.
 
         Raises
         ------

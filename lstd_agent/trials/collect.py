@@ -326,7 +326,7 @@ def _check_truncation(truncated: BoolArray, t: int, t_max: int) -> None:
 
 
 class Restart(gym.wrappers.Autoreset[Any, Any]):
-    """Starts again after termination, instead of ending: the task never terminates.
+    """Starts again after termination, as Gymnasium's vector environments do, instead of ending.
 
     The step after a terminal observation pays 0 for any action, takes no time if steps have an
     ``info["duration"]``, and leads to the environment's reset observation. Truncation is passed on:
@@ -344,11 +344,6 @@ class Restart(gym.wrappers.Autoreset[Any, Any]):
     0
     >>> [env.step(action)[0] for action in (2, 1, 0)]  # beside a hole, into it, and out again
     [1, 5, 0]
-
-    Notes
-    -----
-    `unichain_gym.TabularMDP.from_gymnasium` with ``on_termination="restart"`` and Gymnasium's
-    vector environments restart in the same way.
     """
 
     _is_timed = False

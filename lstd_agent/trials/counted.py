@@ -101,8 +101,8 @@ class TrialSample:
             raise InvalidInputError(
                 f"states of a sample are integers; got {states.dtype} {trials.observations.shape}"
             )
-        is_sorted = hashes.dtype == np.uint64 and not (hashes[1:] < hashes[:-1]).any()
-        if hashes.shape != (len(states),) or not is_sorted:
+        fits = hashes.dtype == np.uint64 and hashes.shape == (len(states),)
+        if not fits or (hashes[1:] < hashes[:-1]).any():
             raise InvalidInputError("a sample of trials has one hash a trial, in ascending order")
         return cls(replace(trials, observations=states), hashes)
 

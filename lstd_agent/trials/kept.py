@@ -43,8 +43,7 @@ class KeptTrials:
         their type. Counted observations are numbers of states (m, t_max + 2).
     rewards : ndarray, shape (m, t_max + 1)
     lengths : ndarray of int, shape (m,), optional
-        Number of timesteps of each trial, if some were cut short: later entries are finite, and not
-        used.
+        Number of timesteps of each trial, if some were cut short: later entries are not used.
     actions : ndarray of int, shape (m, t_max + 1), optional
         From 0; -1 where an action is not known.
     explored : ndarray of bool, shape (m, t_max + 1), optional
@@ -204,12 +203,10 @@ def padded(
     is_used = np.arange(lengths.sum()) - np.repeat(before, lengths) < T
     parts: dict[str, Any] = {}
     for name, numbers in flat.items():
-        if numbers is not None:
-            dtype = numbers.dtype
-            if name == "actions":
-                dtype = np.min_scalar_type(-1 - int(numbers.max()))
-            parts[name] = np.full(has.shape, _MISSING.get(name, 0.0), dtype)
-            parts[name][has] = numbers[is_used]
+        is_action = name == "actions"
+        dtype = np.min_scalar_type(-1 - int(numbers.max())) if is_action else numbers.dtype
+        parts[name] = np.full(has.shape, _MISSING.get(name, 0.0), dtype)
+        parts[name][has] = numbers[is_used]
     n = np.where(over, T, n)  # a trial that has ended has all timesteps
     return KeptTrials(found, lengths=n if (n < T).any() else None, **parts)
 

@@ -34,14 +34,12 @@ class LoggedTrials:
     ----------
     observations : list
         For each trial n + 1 observations: an array, or a dict or tuple of arrays.
-    rewards : list of ndarray, shape (n,)
-    actions : list of ndarray, shape (n, ...), or None
+    rewards, actions, durations : list of ndarray, shape (n,)
+        Of each trial; actions, which may have further axes, and durations may be None.
     terminated : ndarray of bool, shape (m,)
         Whether a trial ended with its last transition, instead of being cut short.
     observation_space, action_space : Space or None
         If the log names them.
-    durations : list of ndarray, shape (n,), or None
-        How long each step takes; None if each takes 1 unit of time.
 
     Examples
     --------

@@ -131,9 +131,8 @@ class UserLoop:
         observation, next_observation : observation or batch of n
             At t, and the next one, before any reset.
         reward, terminated : number or array_like, shape (n,)
-            The reward's shape distinguishes a batch from a single trial. Without
-            ``on_termination="absorb"``, a trial that terminates raises `TerminationError`; with it,
-            its later observations are ignored.
+            The reward's shape tells a batch. A trial that terminates raises `TerminationError`, or
+            with ``on_termination="absorb"`` its later observations are ignored.
         duration : float or array_like, shape (n,), optional
             At least 0, of all steps of all trials or of none; the gain is then per unit of time.
         """
@@ -195,10 +194,7 @@ class UserLoop:
         self._lockstep = trials
 
     def end_trial(self) -> None:
-        """Finish the observed trial, or the trials in lockstep.
-
-        The first one sets ``t_max``, unless `attach` did. A terminated trial may be shorter.
-        """
+        """Finish the trial, or those in lockstep; the first sets ``t_max``, unless `attach` did."""
         trial = self._sequential
         if trial is None or not self._under_way:
             raise InvalidInputError("no trial is under way: observe its timesteps first")
@@ -284,7 +280,7 @@ class UserLoop:
 
     def _check_policy(self, policy: Policy, is_same: bool) -> StatedPolicy:
         """Return the policy of the next trials, or raise unless earlier trials share it."""
-        stated = StatedPolicy.of(policy)
+        stated = StatedPolicy(policy)
         if self._stated is not None and not is_same and self._batches.n_trials + self._n_waiting:
             stated.check_same(self._stated)
         return stated

@@ -11,7 +11,6 @@ import hashlib
 import types
 from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, TypeAlias
 
@@ -292,17 +291,12 @@ def fingerprint(policy: Any) -> str | None:
     return digest.hexdigest()
 
 
-@dataclass(frozen=True, eq=False)
 class StatedPolicy:
     """A policy, or a model's ``predict``, with its `fingerprint` when trials were added."""
 
-    policy: Policy
-    fingerprint: str | None = None
-
-    @classmethod
-    def of(cls, policy: Any) -> StatedPolicy:
-        """Return a policy with its parameters' fingerprint."""
-        return cls(policy.predict if is_model(policy) else policy, fingerprint(policy))
+    def __init__(self, policy: Any) -> None:
+        self.policy: Policy = policy.predict if is_model(policy) else policy
+        self.fingerprint = fingerprint(policy)
 
     def check_same(self, before: StatedPolicy) -> None:
         """Raise `InvalidInputError` unless this is the earlier policy, without further training."""

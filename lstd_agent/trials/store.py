@@ -128,11 +128,11 @@ class TrialStore(UserLoop):
         """All trials of vectors so far, for `add` of another agent."""
         return self._some_batches(are_kept=True).kept
 
-    def _some_batches(self, are_kept: bool) -> Batches:
+    def _some_batches(self, are_kept: bool | None = None) -> Batches:
         batches = self.batches
         if not batches.n_trials:
             raise NotFittedError("there are no trials yet: call collect or observe first")
-        if batches.are_kept != are_kept:
+        if are_kept not in (None, batches.are_kept):
             which = ("counted", "counts") if are_kept else ("kept", "kept_trials")
             raise InvalidInputError("trials of these observations are {}: see {}".format(*which))
         return batches
@@ -227,9 +227,7 @@ class TrialStore(UserLoop):
         try:
             counts = TransitionCounts.of(data)
         except AttributeError as error:
-            raise InvalidInputError(
-                f"add() takes counts, KeptTrials or an agent: {error}"
-            ) from None
+            raise InvalidInputError(f"add() takes counts, trials or an agent: {error}") from None
         with self._lock:
             encoding = self.encoding or self._encoding_of(spaces.Discrete(counts.n_states))
             if encoding.n_states != counts.n_states:
@@ -256,9 +254,7 @@ class TrialStore(UserLoop):
         self._add_waiting()
         self._add_whole(encoding, trials, actions)
 
-    def _add_whole(
-        self, encoding: Encoding, trials: KeptTrials, actions: ActionNumbers | None
-    ) -> None:
+    def _add_whole(self, encoding: Encoding, trials: KeptTrials, actions: Any) -> None:
         """Add encoded trials."""
         recording = Recording(encoding, self.n_batches, actions[0] if actions else 0)
         how = self._batches.n_trials, self.n_stored_trials
@@ -378,7 +374,7 @@ class TrialStore(UserLoop):
             seen = (int(np.ptp(policy)) + 1, int(policy.min())) if policy.ndim == 1 else None
             n, first = actions or seen or (policy.shape[-1], 0)
             make_actor(policy, encoding.space, spaces.Discrete(n, start=first), None)
-            self._stated = StatedPolicy.of(policy)
+            self._stated = StatedPolicy(policy)
         self.encoding, self.actions = encoding, actions
         if isinstance(trials, KeptTrials):
             if encoding.is_counted:

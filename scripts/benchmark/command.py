@@ -20,14 +20,7 @@ from pathlib import Path
 
 from benchmark import evaluator, exact, processes, stepping
 from benchmark.timing import HEAD, Row, Setting, Skipped
-from lstd_agent.commands.running import (
-    add_arguments,
-    at_least,
-    check_destinations,
-    new_parser,
-    run,
-    subset,
-)
+from lstd_agent.commands import running
 from lstd_agent.packing import write_files
 from lstd_agent.progress import progress_bar
 from lstd_agent.results import installed_version, provenance
@@ -64,33 +57,35 @@ def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
         # at import, so this needs another process.
         command = [sys.executable, str(Path(__file__).parent), *argv]
         single = {**os.environ, **{name: os.environ.get(name) or "1" for name in THREADS}}
-        return run(lambda: subprocess.run(command, env=single, check=False).returncode)
+        return running.run(lambda: subprocess.run(command, env=single, check=False).returncode)
     args = command_line(prog).parse_args(argv)
     if args.probe:
         name, *numbers = args.probe
         print(json.dumps(processes.PROBES[name](*map(int, numbers))))
         return 0
-    return run(lambda: measure(args, argv))
+    return running.run(lambda: measure(args, argv))
 
 
 def command_line(prog: str | None) -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    parser = new_parser(
+    parser = running.new_parser(
         prog, __doc__, "example:\n  python scripts/benchmark --quick --only stepping collection"
     )
     parser.add_argument("--quick", action="store_true", help="smaller sizes, under two minutes")
-    parser.add_argument("--only", **subset("GROUP", [*GROUPS], "rows of these groups, "))
-    parser.add_argument("--repeats", type=at_least(1), default=5, help="measurements of a row (5)")
+    parser.add_argument("--only", **running.subset("GROUP", [*GROUPS], "rows of these groups, "))
+    parser.add_argument(
+        "--repeats", type=running.at_least(1), default=5, help="measurements of a row (5)"
+    )
     told = "where to write the figures (benchmark.json)"
     parser.add_argument("--json", type=Path, default=Path("benchmark.json"), help=told)
-    add_arguments(parser, "--quiet")
+    running.add_arguments(parser, "--quiet")
     parser.add_argument("--probe", nargs="+", help=argparse.SUPPRESS)
     return parser
 
 
 def measure(args: argparse.Namespace, argv: Sequence[str]) -> int:
     """Measure the rows that are asked for."""
-    check_destinations(None, args.json)
+    running.check_destinations(None, args.json)
     machine = describe_machine()
     print("\n".join(f"{name}: {value}" for name, value in machine.items()))
     setting = Setting(args.quick, args.repeats)

@@ -14,13 +14,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from lstd_agent.commands.running import (
-    add_arguments,
-    check_destinations,
-    new_parser,
-    rows_kept,
-    run,
-)
+from lstd_agent.commands import running
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.figure_style import new_figure, picture
 from lstd_agent.packing import write_files
@@ -218,10 +212,10 @@ def _cell(ours: float, paper: float) -> str:
 
 def main(root: Path, argv: Sequence[str] | None = None) -> int:
     """Run the studies, draw the pictures and write the pages; return the exit status."""
-    parser = new_parser(None, inspect.getdoc(update))
-    add_arguments(parser, "--seeds", "--workers", "--quiet", "--out", out=root / "results")
+    parser = running.new_parser(None, inspect.getdoc(update))
+    running.add_arguments(parser, "--seeds", "--workers", "--quiet", "--out", out=root / "results")
     args = parser.parse_args(argv)
-    return run(lambda: update(root, args))
+    return running.run(lambda: update(root, args))
 
 
 def update(root: Path, args: argparse.Namespace) -> int:
@@ -235,11 +229,11 @@ def update(root: Path, args: argparse.Namespace) -> int:
     page = docs / "results.md"
     new_figure(1.0, 1.0)  # without matplotlib, refuse before hours of work
     replace_section(page.read_text(encoding="utf-8"), "")
-    check_destinations(None, page, docs / "side_by_side.md", docs / "h36c.png")
+    running.check_destinations(None, page, docs / "side_by_side.md", docs / "h36c.png")
     rows = {}
     for name, command in STUDIES.items():
         study = command.study
-        with rows_kept(args.out / name / f"{study.name}_rows.jsonl"):
+        with running.rows_kept(args.out / name / f"{study.name}_rows.jsonl"):
             rows[name] = study.run(
                 args.out / name,
                 n_seeds=-(-args.seeds * command.n_seeds // 20),

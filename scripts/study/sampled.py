@@ -12,7 +12,7 @@ of the projection limit (`lstd_agent.problems`).
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from operator import add
@@ -95,7 +95,7 @@ def sampled_regimes(
     batches: Sequence[TransitionCounts],
     distributions: FloatArray,
     seed: int,
-    rhos: Container[float] = RHOS,
+    rhos: Collection[float] = RHOS,
 ) -> Iterator[SampledRegime]:
     """Yield the samples in every regime of the environment, with features drawn by the seed."""
     counts = reduce(add, batches)

@@ -9,20 +9,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
-from lstd_agent.commands.running import (
-    MOST_TRIALS,
-    RUN,
-    add_arguments,
-    at_least,
-    new_parser,
-    put_results,
-    read_arguments,
-    rows_kept,
-    run,
-    subset,
-)
+from lstd_agent.commands import running
 from lstd_agent.figure_style import new_figure
-from lstd_agent.problems import regimes, some_regimes
+from lstd_agent.problems import regimes
 from lstd_agent.results import Row, open_executor
 from study import figures, tables
 from study.claims import exact_claims, markdown_claims, sampled_claims
@@ -63,7 +52,7 @@ class Command:
                 default = getattr(settings, name, values)
                 how = {"default": default, "help": told, "metavar": flag[2:].upper(), **keywords[0]}
             elif values:
-                how = subset(flag[2:-1].upper(), values, told)
+                how = running.subset(flag[2:-1].upper(), values, told)
             else:
                 default = getattr(settings, name)
                 told = f"{told} (default: {default})"
@@ -84,9 +73,9 @@ class Command:
 
 
 def _check_exact(args: argparse.Namespace) -> None:
-    models = {env: make_mdp(env) for env in args.env}
-    if not any(regimes(mdp.n_states, args.rho) for mdp in models.values()):
-        some_regimes(*next(iter(models.items())), args.rho)  # raises
+    every = [(make_mdp(env).n_states, args.rho, env) for env in args.env]
+    if not any(regimes(n, rhos) for n, rhos, _ in every):
+        regimes(*every[0])  # raises
 
 
 def _present_exact(rows: list[Row]) -> tuple[Contents, str]:
@@ -127,11 +116,12 @@ _RULES = {
     "--tail": ("tail", "what the last neighborhood averages"),
     "--reference": ("reference", "rule for reference states"),
 }
-_SEVERAL = {"nargs": "+", "type": at_least(2)}
+_SEVERAL = {"nargs": "+", "type": running.at_least(2)}
 
 
 def _trials(fewest: int, most: int | None = None) -> dict[str, tuple[Any, ...]]:
-    return {"--trials": ("n_trials", "number of trials (10,000)", {"type": at_least(fewest, most)})}
+    how = {"type": running.at_least(fewest, most)}
+    return {"--trials": ("n_trials", "number of trials (10,000)", how)}
 
 
 STUDIES = {
@@ -172,7 +162,7 @@ STUDIES = {
             **_ENVS,
             "--samples": (
                 *("checkpoints", "numbers of transitions (5,000 to 100,000)"),
-                {**_SEVERAL, "type": at_least(1)},
+                {**_SEVERAL, "type": running.at_least(1)},
             ),
         },
     ),
@@ -183,7 +173,7 @@ STUDIES = {
             *("comparison", tables.markdown_estimators, figures.estimator_multiples),
             shown=lambda rows: f"{tables.estimator_table(rows)}\n",
         ),
-        {**_ENVS, **_trials(20, MOST_TRIALS)},
+        {**_ENVS, **_trials(20, running.MOST_TRIALS)},
     ),
     "complexity": Command(
         "how many neighborhoods how many trials can feed, by backup",
@@ -199,7 +189,7 @@ STUDIES = {
 def main(name: str, argv: Sequence[str] | None = None) -> int:
     """Run a study; return the exit status."""
     command = STUDIES[name]
-    parser = new_parser(
+    parser = running.new_parser(
         None,
         f"{command.purpose[0].upper()}{command.purpose[1:]}.\n\nRows are kept as they are "
         "computed: the same command, given again after an interrupt,\ncomputes what is missing. "
@@ -207,19 +197,19 @@ def main(name: str, argv: Sequence[str] | None = None) -> int:
         "example: --seeds 5 --out results/small",
     )
     command.add_arguments(parser)
-    add_arguments(parser, *RUN, out=Path("results", name), seeds=command.n_seeds)
-    args = read_arguments(parser, argv, f"study {name}")
-    return run(lambda: conduct(command, args))
+    running.add_arguments(parser, *running.RUN, out=Path("results", name), seeds=command.n_seeds)
+    args = running.read_arguments(parser, argv, f"study {name}")
+    return running.run(lambda: conduct(command, args))
 
 
 def conduct(command: Command, args: argparse.Namespace) -> int:
     """Compute what is missing of a study and write its results."""
     new_figure(1.0, 1.0)  # without matplotlib, refuse before hours of work
     name = f"{command.study.name}_rows"
-    with rows_kept(args.out / f"{name}.jsonl"), open_executor(args.dask) as executor:
+    with running.rows_kept(args.out / f"{name}.jsonl"), open_executor(args.dask) as executor:
         how = {"workers": args.workers, "executor": executor, "progress": not args.quiet}
         rows = command.compute(args, **how)
         contents, report = command.present(rows)
-        put_results(args, contents, report, name, rows)
+        running.put_results(args, contents, report, name, rows)
     print(f"Tables, pictures and raw rows are in {args.out}{os.sep}")
     return 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from gymnasium.spaces import Discrete
 
@@ -315,19 +317,17 @@ def no_model_of_hidden_states():
     states, rewards = np.transpose(seen), np.transpose(paid)
     for i in range(6):
         agent.add_trials(states[i::6], rewards[i::6], observation_space=Discrete(5))
-    decay = agent.fit().diagnostics().choice.backup.decay
-    return Case(agent=agent, at=[0, 1, 2, 3, 4], more={"decay": decay}, warns=True)
+    backup: Any = agent.fit().diagnostics().choice.backup
+    return Case(agent=agent, at=[0, 1, 2, 3, 4], more={"decay": backup.decay}, warns=True)
 
 
 @case
 def batches_whose_tails_do_not_determine_the_gain():
     """Without one batch of h36 the gain is a mean reward; of c10, by the rows of all timesteps."""
+    given: Any = {"anchors": [0, 5], "gain": None}
     agents = [
-        counted(chain_of(name), OneHot(), anchors=[0, 5], gain=None, **size)
-        for name, size in (
-            ("h36", {"n_trials": 1, "t_max": 40}),
-            ("c10", {"n_trials": 2, "n_rounds": 5, "t_max": 12}),
-        )
+        counted(chain_of("h36"), OneHot(), n_trials=1, t_max=40, **given),
+        counted(chain_of("c10"), OneHot(), n_trials=2, n_rounds=5, t_max=12, **given),
     ]
     gains = {name: [getattr(x, name) for x in agents] for name in ("gain_", "gain_error_")}
     return Case(agent=agents[0], at=[0, 1, 2], frozen=("start_bias",), more=gains)

@@ -14,13 +14,12 @@ from lstd_agent.rows.factors import Segments, factor_of, reduced
 from lstd_agent.rows.kept import TrialRows
 from lstd_agent.system.linked import (
     SingleSteps,
-    Solved,
     Targets,
     solve_linked,
     solve_window,
     zero_of,
 )
-from lstd_agent.system.minimizer import minimize
+from lstd_agent.system.minimizer import Solved, minimize
 from unichain_gym import make_mdp
 
 ROUNDING = 1e-14

@@ -6,6 +6,7 @@ import inspect
 import json
 import pickle
 import re
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -170,6 +171,18 @@ def test_an_mdp_of_ones_own_is_a_problem_too(tmp_path: Path) -> None:
     changed = {"mine": TabularMDP.from_arrays(P, R + 1.0, np.eye(12)[0])}
     again = score(exact, **{**small, "environments": changed}, against=(), out=tmp_path)
     assert {r["model"] for r in again.rows}.isdisjoint(r["model"] for r in scores.rows)
+
+
+def test_the_reference_of_a_task_whose_steps_take_time_has_the_gain_per_unit_of_time(
+    tmp_path: Path,
+) -> None:
+    mdp = make_mdp("a11")
+    slower = replace(mdp, durations=2.0 * np.asarray(mdp.durations))
+    small: dict[str, Any] = {"seeds": 1, "n_trials": 2000, "t_max": 200, "against": ()}
+    for given in (mdp, slower):  # of which the second is another model
+        (row,) = score({}, environments={"a11": given}, **small, out=tmp_path).rows
+        assert row["gain_error"] < 0.02
+        assert row["total_rems"] < 0.2 * row["limit_total"]
 
 
 def test_a_random_policy_takes_allowed_actions_only() -> None:

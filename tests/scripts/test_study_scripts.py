@@ -132,18 +132,6 @@ def test_a_cluster_without_dask_is_one_line(
     assert line == 'error: a dask cluster needs distributed: pip install "unichain-gym[dask]"'
 
 
-def test_a_damaged_row_is_one_line_with_its_number(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    exact(tmp_path)
-    rows = tmp_path / "exact_rows.jsonl"
-    rows.write_text(rows.read_text("utf-8").replace("{", "", 1), "utf-8")
-    capsys.readouterr()
-    assert exact(tmp_path) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"error: {rows}, line 1 is no row of results (JSONDecodeError(")
-
-
 def stop_after_one(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     """Have the second task's rows raise an error while they are added."""
     add, calls = RowStore.add, []
