@@ -89,18 +89,12 @@ class SeminormLSTDAgent(TrialStore):
     standardize : bool
         Shorthand for ``Standardized(features)``.
 
-    Attributes
-    ----------
-    encoding : Encoding or None
-        How observations are encoded, once their space is known.
-    actions : tuple of int or None
-        The number of Discrete actions and the first one, once known.
-
     Notes
     -----
     Trials come from `collect`, the user's own loop (`attach`, `act`, `observe`, `end_trial`,
     `drop_trial`), or elsewhere (`add`, `add_trials`, `merge`). An invalid argument raises
-    `InvalidInputError` and changes nothing; results before `fit` raise `NotFittedError`.
+    `InvalidInputError` and changes nothing; results before `fit` raise `NotFittedError`. With
+    trials, ``encoding`` reads observations, and ``actions`` is (n, first) of Discrete actions.
 
     Examples
     --------
@@ -247,11 +241,10 @@ class SeminormLSTDAgent(TrialStore):
         ----------
         a, b : one observation, or a batch (its mean value)
         t : optional
-            As in `predict`, for both; returns are of starts, at timestep 0.
+            As in `predict`, for both.
         by : {"fit", "returns"}
-            By fitted values, or by the returns of trials that start at, or close to, a and b: they
-            are noisier, but right for any features and hidden states if the tail has settled.
-            `diagnostics` says when to prefer them.
+            By fitted values, or by returns of trials that start at, or close to, a and b: noisier,
+            but right for any features if the tail has settled. `diagnostics` says when to use them.
 
         Raises
         ------
@@ -265,10 +258,7 @@ class SeminormLSTDAgent(TrialStore):
         return compare_returns(self._last_fit, a, b)
 
     def candidate(self, index: int) -> Any:
-        """Return the (flat) observation of a candidate reference state, or None.
-
-        ``index`` is as in `Neighborhood.reference` and along `Neighborhood.occupancy`.
-        """
+        """Return the (flat) observation at ``index`` of `Neighborhood.occupancy`, or None."""
         return self._last_fit.candidate(index)
 
     def action_values(
@@ -319,10 +309,7 @@ class SeminormLSTDAgent(TrialStore):
         return self._evidence(policy, pair_features).standard_errors(observations)
 
     def action_coverage(self, observations: Any) -> FloatArray:
-        """Return the (effective) number of transitions with each action, shape (m, A) or (A,).
-
-        For arguments, see `SeminormLSTDAgent.action_values`.
-        """
+        """Return (effective) numbers of transitions by action; see `SeminormLSTDAgent.predict`."""
         return self._evidence().coverage(observations)
 
     def diagnostics(self) -> Diagnostics:
@@ -422,13 +409,10 @@ class SeminormLSTDAgent(TrialStore):
         Functions are not written to ``path``, except features of counted observations, as a table:
         pass the others to `load`. Nor are a trial under way, and a fit of other trials or options.
         """
-        fit = self._fitted
-        is_fitted = (
-            fit is not None
-            and fit.encoding is self.encoding
-            and fit.source.n_trials == self.n_trials
-            and same_features(fit.options, self._fit_options)
-        )
+        fit, is_fitted = self._fitted, False
+        if fit is not None and fit.encoding is self.encoding:
+            is_fitted = fit.source.n_trials == self.n_trials
+            is_fitted = is_fitted and same_features(fit.options, self._fit_options)
         saved = SavedAgent.of(self.options, self, is_fitted)
         saved.check_sizes()
         write(path, saved, MAKERS)
