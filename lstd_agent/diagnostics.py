@@ -135,7 +135,7 @@ class Diagnostics:
             self.start_error = fit.jackknife.start_value_error
         error = float(np.nan_to_num(self.gain_error)) * time
         off = checks.check_gain(R, gain.value * time, error, tail.unit) / time
-        self.gain_off = off if settled and gain.rows != "mean" else 0.0
+        self.gain_off = off if settled and tail.known and gain.rows != "mean" else 0.0
         u, earned = np.nansum(delta, axis=1), np.nansum(R, axis=1)
         noise = max(_LARGEST_ERROR * max(tail.unit, earned.std()), 1e-9 * np.abs(earned).max())
         self.start_noise = bool(self.start_error > noise)
