@@ -105,7 +105,10 @@ class AnchorSearch:
 
 def check_anchors(anchors: object, t_max: int) -> IntArray:
     """Validate given anchors: integers from 0, ascending, at most ``t_max``."""
-    array = np.asarray(anchors)
+    try:
+        array = np.asarray(anchors)
+    except ValueError:  # a ragged list
+        array = np.empty(0)
     is_run = array.ndim == 1 and array.size > 0 and np.issubdtype(array.dtype, np.integer)
     if not is_run or array[0] != 0 or (np.diff(array) <= 0).any() or array[-1] > t_max:
         raise InvalidInputError(

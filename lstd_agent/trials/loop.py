@@ -258,7 +258,7 @@ class UserLoop:
             seen = self._batches.total.observations
             encoding.measure(seen[: max(1, _MOST_MEASURED // seen[0].size)])
         if isinstance(encoding.given, Standardized):
-            self.features = encoding.given
+            vars(self)["features"] = encoding.given
 
     def _encoding_of(self, space: gym.Space[Any] | None) -> Encoding:
         """Return the encoding of the space of all observations, None if features show it."""

@@ -55,6 +55,10 @@ DEFAULT_MAX_BYTES = 2**30
 # Standard errors of fewer batches are too uncertain.
 _FEWEST_BATCHES, _MOST_BATCHES = 10, 100_000
 
+# Options that stay as they were given.
+_FIXED = {"features", "on_termination", "n_stored_trials", "n_batches", "observations", "max_bytes"}
+_FIXED |= {"standardize"}
+
 
 class TrialStore(UserLoop):
     """Gathers the trials of an agent in batches; options are those of `SeminormLSTDAgent`.
@@ -73,6 +77,8 @@ class TrialStore(UserLoop):
         max_bytes: int = DEFAULT_MAX_BYTES,
         standardize: bool = False,
     ) -> None:
+        if not isinstance(standardize, bool | np.bool_):
+            raise InvalidInputError(f"standardize must be True or False; got {standardize!r}")
         self.standardize = standardize
         self.features = self._standardized(features)
         self.on_termination = check_choice("on_termination", on_termination, get_args(Termination))
@@ -85,6 +91,12 @@ class TrialStore(UserLoop):
         self.max_bytes = check_integer("max_bytes", max_bytes, 1)
         self._lock = threading.RLock()
         self.reset()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _FIXED and "_batches" in vars(self):
+            how = "call use_features()" if name == "features" else "make another agent"
+            raise AttributeError(f"{name} decides how trials are kept and cannot be set: {how}")
+        super().__setattr__(name, value)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_lock": None}  # a copy has a lock of its own
@@ -345,7 +357,7 @@ class TrialStore(UserLoop):
                     raise InvalidInputError("a trial is under way: end or drop it first")
                 self.encoding = make_encoding(known.space, features, known.ends, self.observations)
                 self._begin(self._t_max)
-            self.features = features
+            vars(self)["features"] = features
         return self
 
     def _standardized(self, features: Features) -> Features:

@@ -288,3 +288,30 @@ def test_a_figure_without_matplotlib_names_the_extra(agent: Any, monkeypatch: An
     monkeypatch.setattr(builtins, "__import__", without_matplotlib)
     with pytest.raises(MissingDependencyError, match=r'pip install "unichain-gym\[plot\]"'):
         agent.plot()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("features", np.eye(6)),
+        ("on_termination", "absorb"),
+        ("n_stored_trials", 5),
+        ("n_batches", 50),
+        ("observations", "vectors"),
+        ("max_bytes", 10),
+        ("standardize", True),
+    ],
+)
+def test_options_of_kept_trials_cannot_be_set(agent: Any, name: str, value: Any) -> None:
+    before = agent.options[name]
+    with pytest.raises(AttributeError, match=f"{name} decides how trials are kept"):
+        setattr(agent, name, value)
+    assert agent.options[name] is before
+
+
+def test_arrays_are_no_names_of_options(agent: Any) -> None:
+    with pytest.raises(InvalidInputError, match="standardize must be True or False"):
+        SeminormLSTDAgent(OneHot(), standardize=np.ones(2))  # type: ignore[arg-type]
+    other = SeminormLSTDAgent(OneHot(), distance=np.ones(2)).add(agent)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError, match="distance must be"):
+        other.fit()

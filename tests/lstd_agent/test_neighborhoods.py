@@ -112,7 +112,9 @@ def test_one_is_a_single_neighborhood_and_none_is_stepwise() -> None:
         assert AnchorSearch(line(5), 5).find(5, search).size <= 5
 
 
-@pytest.mark.parametrize("anchors", [[], [1], [0, 0], [0, 3, 2], [0, 11], [0.0, 1.0], [[0]]])
+@pytest.mark.parametrize(
+    "anchors", [[], [1], [0, 0], [0, 3, 2], [0, 11], [0.0, 1.0], [[0]], [[0, 2], [3]]]
+)
 def test_impossible_anchors_are_refused(anchors: Any) -> None:
     with pytest.raises(InvalidInputError, match="ascending integers that start at 0"):
         check_anchors(anchors, 10)
