@@ -167,6 +167,8 @@ class PolicyIteration:
             raise InvalidInputError(told)
         if policy is not None:
             make_actor(policy, space, action_space, None)
+            if np.ndim(policy) != 1:
+                raise InvalidInputError(f"policy= is an array of actions (S,); got {policy!r}")
             policy = np.append(np.asarray(policy) - actions[1], [0] * ends).astype(np.int64)
         return CountedImprover(encoding.without_features(), actions, self.n_errors, policy)
 

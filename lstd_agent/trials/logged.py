@@ -189,7 +189,9 @@ class LoggedTrials:
         roles: dict[str, Any] = {"trial": trial, "timestep": timestep, "reward": reward}
         roles |= {"terminated": terminated, "duration": duration, "time": time, "action": action}
         roles |= {"observation": observation, "next_observation": next_observation}
-        columns = {role: _column(frame, name, role) for role, name in roles.items() if name}
+        needed = "trial", "observation", "reward"
+        roles = {role: name for role, name in roles.items() if name is not None or role in needed}
+        columns = {role: _column(frame, name, role) for role, name in roles.items()}
         trials = _trials_of(columns, drop_last)
         return cls.of(**trials, observation_space=observation_space, action_space=action_space)
 
@@ -238,6 +240,9 @@ def _each(parts: Any, name: str) -> Any:
 def _column(frame: Any, name: Any, role: str) -> NDArray[Any]:
     """Return a column (n,), or several side by side (n, k)."""
     if not isinstance(name, str):
+        several = isinstance(name, Sequence) and role.endswith(("observation", "action"))
+        if not several or not name or not all(isinstance(each, str) for each in name):
+            raise InvalidInputError(f"{role}= names a column of the table; got {name!r}")
         return np.stack([_column(frame, each, role) for each in name], axis=1)
     if hasattr(frame, "columns") or isinstance(frame, Mapping):
         names = list(getattr(frame, "columns", frame))
@@ -259,14 +264,29 @@ def _trials_of(columns: dict[str, NDArray[Any]], drop_last: bool) -> dict[str, A
     observations, the last row of a trial that did not end is only an observation.
     """
     reward = columns["reward"]
-    if not len(reward):
+    if not reward.size:
         raise InvalidInputError("the table has no rows")
+    for role, column in columns.items():
+        n_axes = max(column.ndim, 1) if role.endswith(("observation", "action")) else 1
+        if reward.ndim != 1 or column.shape[:1] != reward.shape or column.ndim != n_axes:
+            raise InvalidInputError(
+                f"a column has one entry a row; got {role} {column.shape} and reward {reward.shape}"
+            )
     if reward.dtype.kind not in "fiub":
         raise InvalidInputError(
             f"rewards are numbers; got {reward[:3]!r}: convert what a reader left as text"
         )
+    if (steps := columns.get("timestep")) is not None and steps.dtype.kind not in "iuf":
+        raise InvalidInputError(
+            f"timesteps are integers; got {steps[0]}: count the steps of each trial"
+        )
     # Trials keep the order in which they begin.
-    _, first, number = np.unique(columns["trial"], return_index=True, return_inverse=True)
+    try:
+        _, first, number = np.unique(columns["trial"], return_index=True, return_inverse=True)
+    except TypeError:
+        raise InvalidInputError(
+            "trials have numbers or names, all of one kind, and none is missing"
+        ) from None
     number = np.argsort(np.argsort(first))[number.ravel()]
     order = np.lexsort((columns.get("timestep", np.arange(len(reward))), number))
     columns, number = {name: column[order] for name, column in columns.items()}, number[order]
@@ -283,10 +303,6 @@ def _trials_of(columns: dict[str, NDArray[Any]], drop_last: bool) -> dict[str, A
     is_open = is_last & ~is_whole[number]
     is_paid = is_open & ~is_missing & (not drop_last)
     timestep, ahead = columns.get("timestep", t), np.roll(observed, -1, axis=0)
-    if timestep.dtype.kind not in "iuf":
-        raise InvalidInputError(
-            f"timesteps are integers; got {timestep[0]}: count the steps of each trial"
-        )
     following, expected = columns.get("next_observation"), t + timestep.min()
     if following is None:  # observations after an end do not matter: repeat the last one
         following = ahead.copy()

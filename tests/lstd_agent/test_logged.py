@@ -405,6 +405,11 @@ def put(i: Any, value: Any) -> Any:
     [
         (changed(), {"reward": "paid"}, r"reward='paid' is no column; there are \['episode'"),
         ([(0, 0.0)], {}, "a table is a DataFrame, a structured array or a dict; got list"),
+        (changed(), {"reward": None}, "reward= names a column of the table; got None"),
+        (changed(), {"action": [1]}, r"action= names a column of the table; got \[1\]"),
+        (changed(), {"trial": ["episode", "t"]}, "trial= names a column"),
+        ({**changed(), "t": [0, 1]}, {}, r"one entry a row; got timestep \(2,\) and reward"),
+        ({**changed(), "episode": [None] * 18}, {}, "trials have numbers or names.*none is"),
         (
             {**changed(), "reward": changed()["reward"].astype(str)},
             {},

@@ -505,3 +505,9 @@ def test_learning_is_drawn() -> None:
     assert np.asarray(gain.lines[1].get_ydata())[0] == 3.0
     assert start.get_ylabel().startswith("start value")
     assert len(changes.lines) == 1
+
+
+@pytest.mark.parametrize("policy", [np.full((10, 2), 0.5), lambda states: states])
+def test_a_search_begins_with_actions_alone(policy: Any) -> None:
+    with pytest.raises(InvalidInputError, match=r"policy= is an array of actions"):
+        small(policy=policy)
