@@ -1,7 +1,6 @@
-"""`SeminormLSTDAgent`: the model-free evaluator, from trials to calibrated values.
+"""`SeminormLSTDAgent`, a `TrialStore` with a `Fit`: Algorithm ``training_nbwpval`` of the paper.
 
-trials → rows → neighbourhoods → references → weights → offsets → values: Algorithm
-``training_nbwpval`` of the paper. The agent is a `TrialStore` with the latest `Fit`.
+Trials → rows → neighbourhoods → references → weights → offsets → values.
 """
 
 from __future__ import annotations
@@ -89,12 +88,16 @@ class SeminormLSTDAgent(TrialStore):
     standardize : bool
         Shorthand for ``Standardized(features)``.
 
+    Attributes
+    ----------
+    encoding, actions : Encoding or None, tuple of int or None
+        Once known: how observations are encoded; the number of Discrete actions and the first one.
+
     Notes
     -----
     Trials come from `collect`, the user's own loop (`attach`, `act`, `observe`, `end_trial`,
     `drop_trial`), or elsewhere (`add`, `add_trials`, `merge`). An invalid argument raises
-    `InvalidInputError` and changes nothing; results before `fit` raise `NotFittedError`. With
-    trials, ``encoding`` reads observations, and ``actions`` is (n, first) of Discrete actions.
+    `InvalidInputError` and changes nothing; results before `fit` raise `NotFittedError`.
 
     Examples
     --------
@@ -239,9 +242,8 @@ class SeminormLSTDAgent(TrialStore):
 
         Parameters
         ----------
-        a, b : one observation, or a batch (its mean value)
-        t : optional
-            As in `predict`, for both.
+        a, b, t
+            As in `predict`; a batch stands for its mean value.
         by : {"fit", "returns"}
             By fitted values, or by returns of trials that start at, or close to, a and b: noisier,
             but right for any features if the tail has settled. `diagnostics` says when to use them.
@@ -400,7 +402,6 @@ class SeminormLSTDAgent(TrialStore):
         return f"<SeminormLSTDAgent {wanted}, {self.n_trials} trials, {state}>"
 
     def _repr_html_(self) -> str:
-        """Return the summary of the fit for notebooks."""
         return as_html(repr(self)[1:-1], "" if self._fitted is None else self.summary())
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -94,11 +94,6 @@ class Request:
         if self.explore is not None:
             object.__setattr__(self, "explore", check_explore(self.explore, self.t_max))
 
-    @property
-    def n_steps(self) -> int:
-        """Number of timesteps in all."""
-        return self.n_trials * (self.t_max + 1)
-
     def pieces(self, size: int) -> Iterator[Request]:
         """Yield requests for at most ``size`` trials, each with its share of stored ones."""
         before = 0
@@ -131,7 +126,8 @@ def collect_rounds(
     size, run = max(1, _ROUND_TIMESTEPS // (request.t_max + 1)), rounds.one_by_one
     if isinstance(env, VectorEnv):
         size, run = env.num_envs, rounds.in_lockstep
-    with progress_bar(request.n_steps, "step", request.progress, scale=True) as bar:
+    n_steps = request.n_trials * (request.t_max + 1)
+    with progress_bar(n_steps, "step", request.progress, scale=True) as bar:
         for piece in request.pieces(size):
             run(piece, bar)
 

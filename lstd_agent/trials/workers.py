@@ -70,10 +70,6 @@ class WorkerError(EvaluationError, RuntimeError):
     """Workers died more often than they are replaced."""
 
 
-_Outcome: TypeAlias = tuple[int, Portion | None, BaseException | None]
-"""A shard's number, its finished trials, if any, and the error that ended it early."""
-
-
 def collect(
     env: AnyEnv | EnvSource, recording: Recording, policy: Policy, keep: Keep, request: Request
 ) -> None:
@@ -124,7 +120,7 @@ def collect(
     early: dict[int, Portion] = {}  # finished before an earlier shard
     following = 0
 
-    def finish(outcome: _Outcome) -> None:
+    def finish(outcome: Any) -> None:
         nonlocal following
         number, finished, broken_by = outcome
         if finished is not None:
@@ -138,7 +134,8 @@ def collect(
             following += 1
 
     how: Any = {"workers": request.workers, "executor": request.executor}
-    with progress_bar(request.n_steps, "step", request.progress, scale=True) as bar:
+    n_steps = request.n_trials * (request.t_max + 1)
+    with progress_bar(n_steps, "step", request.progress, scale=True) as bar:
         try:
             run_tasks(_collect_shard, shards(), finish, **how)
         finally:
@@ -153,8 +150,8 @@ def _find_spec(env_id: str) -> EnvSpec:
     return gym.spec(name)
 
 
-def _collect_shard(shard: tuple[int, EnvSource | EnvSpec, Recording, Policy, Request]) -> _Outcome:
-    """Run a shard's trials; an error keeps the trials that finished before it."""
+def _collect_shard(shard: tuple[int, EnvSource | EnvSpec, Recording, Policy, Request]) -> Any:
+    """Run a shard's trials; return its number, those that finished, and what ended it early."""
     number, source, recording, policy, request = shard
     rounds: list[Any] = []
 
