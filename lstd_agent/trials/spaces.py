@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from numbers import Number
 from typing import Any
 
@@ -193,7 +194,7 @@ class Numbering:
         low, sizes = np.array(ranges, dtype=np.int64).T
         return cls(space, low, sizes, n)
 
-    @property
+    @cached_property
     def _units(self) -> IntArray:  # of each digit, shape (k,)
         return np.append(np.cumprod(self.sizes[:0:-1])[::-1], 1)
 
