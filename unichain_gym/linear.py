@@ -41,6 +41,7 @@ a sum of random errors: √k roundings for k terms.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -182,13 +183,14 @@ class CertifiedSolver:
     ) -> None:
         n = exit_rate.size
         A: Any
+        n_terms: Any
         if make is dense_lu:
             A = -(N if isinstance(N, np.ndarray) else N.toarray())
-            np.fill_diagonal(A, 0.0)
+            A.flat[:: n + 1] = 0.0
             self._rate = exit_rate - A.sum(axis=1)
-            np.fill_diagonal(A, self._rate)
             A /= self._rate[:, None]
-            n_terms = np.full(n, n), np.full(n, n)
+            A.flat[:: n + 1] = 1.0
+            n_terms = n, n
         else:
             A = grounded_matrix(N, exit_rate)
             self._rate = A.diagonal()
@@ -202,7 +204,6 @@ class CertifiedSolver:
         self._successor: Solver | None = None
         self._for_many: Solver | None = None
         self._n_iterations = 0
-        self._largest_time: float | None = None
 
     @property
     def method(self) -> str:
@@ -225,7 +226,7 @@ class CertifiedSolver:
         x = self._solve(c if transposed else c / self._rate, transposed)
         if x is None:
             if not self._successor:
-                worst = EPSILON * (self._largest_time or 0.0)
+                worst = EPSILON * self._time
                 self._successor = self._fallback(
                     f"rounding may change the answer of {self._method.name} by {worst:.1e} of its "
                     "size"
@@ -245,7 +246,7 @@ class CertifiedSolver:
 
     def _solve(self, c: FloatArray, transposed: bool) -> FloatArray | None:
         """Solve the scaled system; None if the bound is not met."""
-        if self._successor or EPSILON * self._time() > self._max_error:
+        if self._successor or EPSILON * self._time > self._max_error:
             return None
         x, n = self._method.solve(c, transposed)
         if self._bound(c, x, transposed) > self._max_error:
@@ -271,20 +272,19 @@ class CertifiedSolver:
             error, largest = (self._rate * uncertainty).max(), size.max()
         if error == 0.0:
             return 0.0
-        return self._time() * float(error) / float(largest) if largest > 0.0 else np.inf
+        return self._time * float(error) / float(largest) if largest > 0.0 else np.inf
 
+    @cached_property
     @np.errstate(over="ignore", invalid="ignore")
     def _time(self) -> float:
-        """Bound the largest entry of A^{-1} 1, by the z of the module's docstring."""
-        if self._largest_time is None:
-            c = 1.0 / self._rate
-            z, self._n_iterations = self._method.solve(c, False)
-            product = self._matrix @ z
-            rounding = self._rounding[False] * (c + 2.0 * z - product)
-            delta = float(((c - product + rounding) * self._rate).max())
-            is_proof = bool(np.isfinite(z).all()) and z.min() >= 0.0 and delta < 0.5
-            self._largest_time = float(z.max()) / (1.0 - delta) if is_proof else np.inf
-        return self._largest_time
+        """A bound of the largest entry of A^{-1} 1, by the z of the module's docstring."""
+        c = 1.0 / self._rate
+        z, self._n_iterations = self._method.solve(c, False)
+        product = self._matrix @ z
+        rounding = self._rounding[False] * (c + 2.0 * z - product)
+        delta = float(((c - product + rounding) * self._rate).max())
+        is_proof = z.min() >= 0.0 and delta < 0.5
+        return float(z.max()) / (1.0 - delta) if is_proof else np.inf
 
 
 Solver = Eliminated | CertifiedSolver
@@ -309,11 +309,11 @@ def find_solver(N: Any, exit_rate: FloatArray) -> Solver:
                 raise ConvergenceError(OUT_OF_RANGE)
             return _TriangularFactors(A, np.argsort(component))
     # Products of a few probabilities may exceed the range of doubles.
-    values = np.concatenate(
-        (N[N > 0.0] if isinstance(N, np.ndarray) else N.data, exit_rate[exit_rate > 0.0])
-    )
-    if n <= RANGED_STATES and values.min() < SMALL_PROBABILITY * values.max():
-        return RangedFactors(sparse.csr_array(N), exit_rate)
+    if n <= RANGED_STATES:
+        numbers = exit_rate, N if isinstance(N, np.ndarray) else N.data
+        small = SMALL_PROBABILITY * max(x.max(initial=0.0) for x in numbers)
+        if any(((x > 0.0) & (x < small)).any() for x in numbers):
+            return RangedFactors(sparse.csr_array(N), exit_rate)
     if n <= SMALL_STATES:
         return _unless_underflow(GthFactors(N.toarray(), exit_rate), N, exit_rate)
 

@@ -98,16 +98,18 @@ class Equations:
         self.gamma: Any = discount  # in the numbers of the equations
         if self.is_exact:
             self.gamma = read_fractions(np.array([discount]))[0][0]
-        structure = find_structure(self.own.Q)
-        self.label, self.n_classes = structure.class_label, structure.n_classes
+        self.label, self.n_classes = np.zeros(rows.size, dtype=np.int64), 1
+        if not self.own.is_dense:
+            structure = find_structure(self.own.Q)
+            self.label, self.n_classes = structure.class_label, structure.n_classes
         self.is_unichain = self.n_classes == 1
         self.ground = self._choose_ground(ground)
         if discount < 1.0 and not self.is_unichain:
             self.ground = ground[:0]
         self._factorize()
         if self.ground.size and not self.is_exact:
-            return_time = 1 + self.gamma * self.own.ahead(self.steps[1])[self.ground]
-            if (return_time > np.bincount(self.label[self.label >= 0]) / RARE).any():
+            size = np.bincount(self.label + 1, minlength=self.n_classes + 1)[1:]
+            if (self.steps[2] > size / RARE).any():
                 inflow = self.own.matrix.T @ self.is_ground.astype(float)
                 inflow[self.ground] = 0.0
                 p = self._solver.solve(inflow, transposed=True)
@@ -136,7 +138,7 @@ class Equations:
         one = own.reward * 0 + 1
         leave = gamma * own.ahead(self.is_ground * one) + (1 - gamma)
         leave[self.ground] = one[self.ground]  # whole numbers would divide to floats
-        if own.matrix is not own.Q and not self.is_exact and leave.size > SMALL_STATES:
+        if own.is_dense and not self.is_exact and leave.size > SMALL_STATES:
             N = gamma * own.matrix
             N[self.ground] = N[:, self.ground] = 0.0
             self._solver: Any = find_solver(N, leave)
@@ -147,10 +149,16 @@ class Equations:
                 self._solver = ObjectFactors(N, gamma * own.p[inside], leave)
             else:
                 self._solver = find_solver(N if gamma == 1.0 else N * gamma, leave)
-        # The time of a step, and the number and the time of the steps until a ground.
-        self.clock = self.steps = one, self._inside(one) if self.ground.size else one
+        self.clock = self.steps = self._clock(one)
         if own.duration is not None:
-            self.clock = own.duration, self._inside(own.duration)
+            self.clock = self._clock(own.duration)
+
+    def _clock(self, tau: Any) -> Any:
+        """Return the time of a step, the time until a ground, and that of a return to it."""
+        if not self.ground.size:
+            return tau, tau, tau[:0]
+        time = self._inside(tau)
+        return tau, time, (tau + self.gamma * self.own.ahead(time))[self.ground]
 
     def _inside(self, c: Any) -> Any:
         """Solve A x = c on U; 0 on the grounds."""
@@ -160,9 +168,7 @@ class Equations:
 
     def _averages(self, f: Any, u: Any, clock: Any) -> Any:
         """Return a on the grounds, with u = A^{-1} f."""
-        G, (tau, time) = self.ground, clock
-        length = tau[G] + self.gamma * self.own.ahead(time)[G]
-        return (f[G] + self.gamma * self.own.ahead(u)[G]) / length
+        return (f + self.gamma * self.own.ahead(u))[self.ground] / clock[2]
 
     def _harmonic(self, on_ground: Any) -> Any:
         """Average a number of each class by the absorption probabilities of all states."""
@@ -205,18 +211,14 @@ class Equations:
             return Term(w, rest, SAFETY * self._solver.solve(epsilon), a, zeros, has_reward)
         inside = self._inside(epsilon)
         of_class = self._averages(epsilon, inside, clock)
-        eta = np.zeros(f.size)
-        recurrent = self.label >= 0
-        eta[recurrent] = of_class[self.label[recurrent]]
-        if not recurrent.all():
-            eta[~recurrent] = of_class.max()
-        if self.is_unichain:  # eta is constant
-            error = SAFETY * (inside + eta * clock[1])
-        else:
-            error = SAFETY * self._inside(epsilon + eta * tau)
         a = a + more_a
-        a_error = SAFETY * eta + EPSILON * np.abs(a)
-        if not self.is_unichain:
+        if self.is_unichain:
+            error = SAFETY * (inside + of_class * clock[1])
+            a_error = SAFETY * of_class + EPSILON * np.abs(a)
+        else:
+            recurrent = self.label >= 0
+            eta = np.append(of_class, of_class.max())[self.label]
+            error = SAFETY * self._inside(epsilon + eta * tau)
             off, a_doubt = self.own.drift(a)
             off = np.where(recurrent, 0.0, np.abs(off) + a_doubt)
             a_error = SAFETY * (self._harmonic(of_class) + self._inside(off)) + EPSILON * np.abs(a)
@@ -324,26 +326,29 @@ def _evaluate(equations: Equations, rows: IntArray, n: int, tie_tolerance: float
         score, error = equations.scores(term)
         gap = score - score[own]
         doubt = error + error[own]
-        is_open = np.abs(gap) <= doubt
+        is_tie = is_open = np.abs(gap) <= doubt
         if tie_tolerance:
             y = np.abs(term.y).astype(float)
             size = np.abs(score).astype(float) + pairs.Q @ y + y[pairs.state]
             size += term.has_reward * pairs.reward_size
             asked = tie_tolerance * np.maximum(size, size[own])
-            is_open &= asked < doubt
+            is_open = is_open & (asked < doubt)
             doubt = np.maximum(doubt, asked)
-        ties = np.flatnonzero(remaining & ~is_alike & (np.abs(gap) <= doubt))
-        is_alike[ties] = _are_alike(pairs, ties, own[ties])
-        newly = ties[is_open[ties] & (doubt[ties] > 0.0) & (bound[ties] == 0.0) & ~is_alike[ties]]
-        bound[newly] = doubt[newly]
+            is_tie = np.abs(gap) <= doubt
+        ties = np.flatnonzero(remaining & is_tie & ~is_alike)
+        if ties.size:
+            is_alike[ties] = _are_alike(pairs, ties, own[ties])
+            is_new = is_open[ties] & (doubt[ties] > 0.0) & (bound[ties] == 0.0) & ~is_alike[ties]
+            bound[ties[is_new]] = doubt[ties[is_new]]
         # The bias is computed with the gain, so one step improves both.
-        better = np.flatnonzero(remaining & (gap > doubt) & (improved == rows)[pairs.state])
+        is_better = remaining & (gap > doubt)
+        better = np.flatnonzero(is_better & (improved == rows)[pairs.state])
         if better.size:
-            leader = pairs.leaders(np.where(remaining & (gap > doubt), gap, -np.inf))
+            leader = pairs.leaders(np.where(is_better, gap, -np.inf))
             changed = pairs.state[better]
             improved = improved.copy()
             improved[changed] = leader[changed]
-        remaining = remaining & (gap >= -doubt)
+        remaining = remaining & (is_tie | is_better)
         best.append(remaining)
         if not is_first and (improved != rows).any():
             break
