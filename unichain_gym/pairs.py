@@ -14,7 +14,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
 from unichain_gym.interface import BoolArray, FloatArray, IntArray, OutcomeModel
@@ -29,8 +28,10 @@ COINCIDENCE = 1e-3
 class Pairs:
     """The actions that states have, as n rows: state by state, each with its transitions.
 
-    ``first`` is the first row of each state. The transition probabilities Q, (n, S), have entries p,
-    as floats or as fractions, and ``weight``, as floats, in CSR form. A common number is subtracted from the expected ``reward``.
+    ``first`` is the first row of each state. The transition probabilities Q, (n, S), in CSR form,
+    have the entries ``weight`` in floats, and p in floats or in fractions. ``totals`` are the sums
+    of the rows, 1 up to rounding. ``rounding`` is that of Σ p (y(s') - y(s)), relative to its
+    terms: of p, of k products and sums. A common number is subtracted from the expected ``reward``.
     ``reward_error`` bounds its error, and ``reward_size`` is its size before the subtraction.
     ``duration`` is the time of a step and ``duration_error`` bounds its error; both are None if all
     steps take 1.
@@ -39,10 +40,12 @@ class Pairs:
     state: IntArray
     action: IntArray
     first: IntArray
-    indptr: NDArray[np.integer[Any]]
-    to: NDArray[np.integer[Any]]
+    indptr: Any
+    to: Any
     weight: FloatArray
     p: Any
+    totals: FloatArray
+    rounding: FloatArray
     reward: Any
     reward_error: FloatArray
     reward_size: FloatArray
@@ -56,7 +59,7 @@ class Pairs:
         return sparse.csr_array((self.weight, self.to, self.indptr), shape=shape)
 
     @property
-    def is_dense(self) -> bool:
+    def is_dense(self) -> Any:
         """Whether Q has no zero."""
         return self.to.size == self.state.size * self.first.size
 
@@ -82,36 +85,24 @@ class Pairs:
 
     def of(self, rows: IntArray) -> Pairs:
         """Return some of the rows, one of each state in order."""
-        S, every, entries = rows.size, np.arange(rows.size), [self.to, self.weight]
-        if self.p is not self.weight:
-            entries.append(self.p)
+        S, every, indptr = rows.size, np.arange(rows.size), self.indptr[: rows.size + 1]
+        to, entries = self.to[: S * S], [self.weight, self.p][: 1 + (self.p is not self.weight)]
         if self.is_dense:
-            indptr = self.indptr[: S + 1]
             entries = [x.reshape(-1, S)[rows].ravel() for x in entries]
         else:
             start, count = self.indptr[rows], np.diff(self.indptr)[rows]
             indptr = np.concatenate(([0], np.cumsum(count)))
             place = np.arange(indptr[-1]) + np.repeat(start - indptr[:-1], count)
-            entries = [x[place] for x in entries]
-        rest = (self.reward, self.reward_error, self.reward_size, self.duration,
-                self.duration_error)  # fmt: skip
-        return Pairs(every, self.action[rows], every, indptr, *entries[:2], entries[-1],
-                     *(None if x is None else x[rows] for x in rest))  # fmt: skip
+            to, *entries = (x[place] for x in (self.to, *entries))
+        columns: Any = (self.totals, self.rounding, self.reward, self.reward_error,
+                        self.reward_size, self.duration, self.duration_error)  # fmt: skip
+        columns = [None if x is None else x[rows] for x in columns]
+        return Pairs(every, self.action[rows], every, indptr, to, entries[0], entries[-1], *columns)
 
     @cached_property
     def is_full(self) -> bool:
         """Whether rows have so many entries that single differences cost too much."""
-        return self.to.size > FULL * self.state.size
-
-    @cached_property
-    def rounding(self) -> FloatArray:
-        """Roundings of Σ p (y(s') - y(s)) relative to its terms: of p, of k products and sums."""
-        return np.asarray(0.5 * EPSILON * (5.0 + np.sqrt(np.diff(self.indptr))))
-
-    @cached_property
-    def totals(self) -> FloatArray:
-        """The sums of the rows, which are 1 up to rounding."""
-        return np.asarray(self.matrix.sum(axis=1))
+        return bool(self.to.size > FULL * self.state.size)
 
     def ahead(self, y: Any) -> Any:
         """Return Σ_s' p(s'|row) y(s')."""
@@ -188,13 +179,15 @@ def list_pairs(mdp: OutcomeModel) -> Pairs:
     if not Q.has_canonical_format:
         Q = Q.copy()
         Q.sum_duplicates()
-    first = np.searchsorted(state, np.arange(S))
     times = doubt = None
     if mdp.durations is not None:
         times = mdp.expected_duration.ravel()[every]
         doubt = EPSILON * (2.0 + np.sqrt(K)) * times
-    return Pairs(state, action, first, Q.indptr, Q.indices, Q.data, Q.data, expected, error, size,
-                 times, doubt)  # fmt: skip
+    data: Any = Q.data
+    totals = np.asarray((data.reshape(-1, S) if Q.nnz == state.size * S else Q).sum(axis=1))
+    rounding = 0.5 * EPSILON * (5.0 + np.sqrt(np.diff(Q.indptr)))
+    return Pairs(state, action, np.searchsorted(state, np.arange(S)), Q.indptr, Q.indices, data,
+                 data, totals, rounding, expected, error, size, times, doubt)  # fmt: skip
 
 
 def in_fractions(mdp: OutcomeModel, pairs: Pairs) -> tuple[Pairs, bool]:
