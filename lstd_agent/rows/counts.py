@@ -196,8 +196,8 @@ class CountRows(Samples):
         if self._main is None:
             # If most trials are cut short, a state that is left for good may have most visits.
             visits: Any = self.visits[anchor:].sum(axis=0)
-            graph = self.transitions(min(anchor, (self.t_max + 1) // 2))
-            self._main = int(np.argmax(np.where(main_class(graph, visits), visits, -1.0)))
+            is_main = main_class(self.transitions(), visits)
+            self._main = int(np.argmax(np.where(is_main, visits, -1.0)))
         return self._main
 
     @cached_property

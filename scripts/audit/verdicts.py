@@ -141,6 +141,7 @@ _KNOWN = {
     "use features, or": "misfit",
     "has a standard error of": "noise",
     "few rare rewards decide": "rare",
+    "last timesteps earn": "gain",
 }
 
 
