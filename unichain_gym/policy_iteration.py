@@ -41,7 +41,7 @@ replaces the 1 in the denominator, and z = A^{-1} τ.
 w(s), its rounding, and its change by half an ulp of each probability and each f. Since A^{-1} is
 nonnegative, the a for the right-hand side ε, called η, bounds the error of a, and e = A^{-1}(ε + η)
 bounds the error of w. One step of refinement, stored separately from w, reduces ε to little more
-than the rounding of the inputs.
+than the rounding of the inputs. Before it, η ≤ max ε and e ≤ 2 max ε max z often decide all.
 """
 
 from __future__ import annotations
