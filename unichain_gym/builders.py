@@ -236,10 +236,7 @@ def read_transitions(
     state_names: Sequence[str | int] | None,
     action_names: Sequence[str | int] | None,
 ) -> tuple[Outcomes, Sequence[str | int] | None]:
-    """Return the outcomes and the action names of a list or a table of transitions.
-
-    Without names, actions given as text are named in the order of first appearance.
-    """
+    """Return the outcomes and the action names, in order of appearance, of transitions."""
     state, action, successor, probability, reward, *rest = _read_columns(transitions)
     state, successor = (look_up(column, state_names, "state") for column in (state, successor))
     if action_names is None and all(isinstance(name, str) for name in action.flat):

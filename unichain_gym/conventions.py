@@ -53,10 +53,7 @@ def read_actions(
     actions: ArrayLike,
     ignored: BoolArray | None,
 ) -> IntArray:
-    """Return the actions of n environments as integers, or raise `InvalidArgumentError`.
-
-    Each ``ignored`` action is replaced by an action that the state has.
-    """
+    """Return the checked actions of n environments; an ``ignored`` one may be replaced."""
     given, shape = read_array(actions, "actions", InvalidArgumentError), states.shape
     if given.shape != shape or given.dtype.kind not in "iu":
         got = f"{given.dtype} of shape {given.shape}"

@@ -81,10 +81,7 @@ class Diagram:
 
     @staticmethod
     def _of_outcomes(mdp: OutcomeModel, taken: Any, chain: RewardProcess) -> Diagram:
-        """Return the diagram of the outcomes of the actions ``taken``, (S, A), laid out by a chain.
-
-        Outcomes that differ in reward alone share an edge.
-        """
+        """Return the diagram of the actions ``taken``, (S, A); equal next states share an edge."""
         S, A = taken.shape
         weight = taken[:, :, None] * mdp.probability
         s, a, k = np.nonzero(weight)

@@ -39,10 +39,7 @@ OUT_OF_RANGE = (
 
 
 class Eliminated:
-    """Factors that are computed without subtraction.
-
-    An entry of a solution undergoes about ``n_operations`` roundings.
-    """
+    """Factors without subtraction; a solution undergoes about ``n_operations`` roundings."""
 
     method: str
     n_iterations = 0

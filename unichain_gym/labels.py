@@ -104,10 +104,7 @@ def look_up(
 def read_states(
     states: ArrayLike, n_states: int, names: Sequence[str | int] | None = None
 ) -> IntArray:
-    """Return one state or several, by number, by name or by a mask (S,), as numbers (n,).
-
-    Raise `InvalidModelError` if no state is given, or one does not exist.
-    """
+    """Return states, by number, name or mask (S,), as numbers; raise `InvalidModelError`."""
     array = np.atleast_1d(look_up(read_array(states, "states"), names, "state"))
     if array.dtype == np.bool_ and array.shape == (n_states,):
         array = np.flatnonzero(array)

@@ -41,10 +41,7 @@ POLISHING_STEPS = 30
 
 
 class Limits:
-    """The split of a chain and the factorizations behind its long-run quantities.
-
-    P has no stored zeros. ``methods`` lists the method and the iterations of each quantity.
-    """
+    """The split of a chain P without stored zeros, and factorizations for its limits."""
 
     def __init__(self, P: sparse.csr_array, structure: Structure) -> None:
         self.P, self.structure = P, structure

@@ -41,6 +41,7 @@ a sum of random errors: √k roundings for k terms.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -181,14 +182,13 @@ class CertifiedSolver:
         fallback: Callable[[str], Solver],
     ) -> None:
         n = exit_rate.size
-        A: Any
         if make is dense_lu:
-            A = -(N if isinstance(N, np.ndarray) else N.toarray())
-            np.fill_diagonal(A, 0.0)
-            self._rate = exit_rate - A.sum(axis=1)
-            np.fill_diagonal(A, self._rate)
-            A /= self._rate[:, None]
-            n_terms = np.full(n, n), np.full(n, n)
+            A: Any = N if isinstance(N, np.ndarray) else N.toarray()
+            A.flat[:: n + 1] = 0.0
+            self._rate = exit_rate + A.sum(axis=1)
+            A = A / -self._rate[:, None]
+            A.flat[:: n + 1] = 1.0
+            n_terms: Any = n, n
         else:
             A = grounded_matrix(N, exit_rate)
             self._rate = A.diagonal()
@@ -202,7 +202,6 @@ class CertifiedSolver:
         self._successor: Solver | None = None
         self._for_many: Solver | None = None
         self._n_iterations = 0
-        self._largest_time: float | None = None
 
     @property
     def method(self) -> str:
@@ -213,6 +212,10 @@ class CertifiedSolver:
     def n_iterations(self) -> int:
         """The iterations of the latest solution; 0 for direct methods."""
         return self._successor.n_iterations if self._successor else self._n_iterations
+
+    def rough_solution(self, c: FloatArray) -> FloatArray:
+        """Return a solution of A x = c, c being (n,), without a check."""
+        return self._method.solve(c / self._rate, False)[0]
 
     def solve(self, c: FloatArray, transposed: bool = False) -> FloatArray:
         """Return the solution of A x = c, c being (n,) or (n, m), or of x A = c, c being (n,)."""
@@ -225,7 +228,7 @@ class CertifiedSolver:
         x = self._solve(c if transposed else c / self._rate, transposed)
         if x is None:
             if not self._successor:
-                worst = EPSILON * (self._largest_time or 0.0)
+                worst = EPSILON * self.longest_time
                 self._successor = self._fallback(
                     f"rounding may change the answer of {self._method.name} by {worst:.1e} of its "
                     "size"
@@ -245,7 +248,7 @@ class CertifiedSolver:
 
     def _solve(self, c: FloatArray, transposed: bool) -> FloatArray | None:
         """Solve the scaled system; None if the bound is not met."""
-        if self._successor or EPSILON * self._time() > self._max_error:
+        if self._successor or EPSILON * self.longest_time > self._max_error:
             return None
         x, n = self._method.solve(c, transposed)
         if self._bound(c, x, transposed) > self._max_error:
@@ -271,20 +274,19 @@ class CertifiedSolver:
             error, largest = (self._rate * uncertainty).max(), size.max()
         if error == 0.0:
             return 0.0
-        return self._time() * float(error) / float(largest) if largest > 0.0 else np.inf
+        return self.longest_time * float(error) / float(largest) if largest > 0.0 else np.inf
 
+    @cached_property
     @np.errstate(over="ignore", invalid="ignore")
-    def _time(self) -> float:
-        """Bound the largest entry of A^{-1} 1, by the z of the module's docstring."""
-        if self._largest_time is None:
-            c = 1.0 / self._rate
-            z, self._n_iterations = self._method.solve(c, False)
-            product = self._matrix @ z
-            rounding = self._rounding[False] * (c + 2.0 * z - product)
-            delta = float(((c - product + rounding) * self._rate).max())
-            is_proof = bool(np.isfinite(z).all()) and z.min() >= 0.0 and delta < 0.5
-            self._largest_time = float(z.max()) / (1.0 - delta) if is_proof else np.inf
-        return self._largest_time
+    def longest_time(self) -> float:
+        """A bound of the largest entry of A^{-1} 1, by the z of the module's docstring."""
+        c = 1.0 / self._rate
+        z, self._n_iterations = self._method.solve(c, False)
+        product = self._matrix @ z
+        rounding = self._rounding[False] * (c + 2.0 * z - product)
+        delta = float(((c - product + rounding) * self._rate).max())
+        is_proof = z.min() >= 0.0 and delta < 0.5
+        return float(z.max()) / (1.0 - delta) if is_proof else np.inf
 
 
 Solver = Eliminated | CertifiedSolver
@@ -294,9 +296,9 @@ Solver = Eliminated | CertifiedSolver
 def find_solver(N: Any, exit_rate: FloatArray) -> Solver:
     """Return a solver of A = diag(N 1 + e) - N, for N ≥ 0 with ignored diagonal, and e ≥ 0.
 
-    N is CSR, or dense for more than `SMALL_STATES` states. From every state, a state with e > 0
-    must be reachable. If no digit is certain, or numbers overflow, this function or the solver
-    raises a `ConvergenceError`.
+    N is CSR, or dense for more than `SMALL_STATES` states; its diagonal is overwritten. From every
+    state, a state with e > 0 must be reachable. If no digit is certain, or numbers overflow, this
+    function or the solver raises a `ConvergenceError`.
     """
     n = exit_rate.size
     if n <= SMALL_STATES or not _is_dense(N):
@@ -309,11 +311,11 @@ def find_solver(N: Any, exit_rate: FloatArray) -> Solver:
                 raise ConvergenceError(OUT_OF_RANGE)
             return _TriangularFactors(A, np.argsort(component))
     # Products of a few probabilities may exceed the range of doubles.
-    values = np.concatenate(
-        (N[N > 0.0] if isinstance(N, np.ndarray) else N.data, exit_rate[exit_rate > 0.0])
-    )
-    if n <= RANGED_STATES and values.min() < SMALL_PROBABILITY * values.max():
-        return RangedFactors(sparse.csr_array(N), exit_rate)
+    if n <= RANGED_STATES:
+        numbers = exit_rate, N if isinstance(N, np.ndarray) else N.data
+        small = SMALL_PROBABILITY * max(x.max(initial=0.0) for x in numbers)
+        if any(np.count_nonzero(x >= small) < np.count_nonzero(x) for x in numbers):
+            return RangedFactors(sparse.csr_array(N), exit_rate)
     if n <= SMALL_STATES:
         return _unless_underflow(GthFactors(N.toarray(), exit_rate), N, exit_rate)
 

@@ -8,7 +8,7 @@ probability of about q² times two ulps.)
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -28,8 +28,10 @@ COINCIDENCE = 1e-3
 class Pairs:
     """The actions that states have, as n rows: state by state, each with its transitions.
 
-    ``first`` is the first row of each state. Q, (n, S), are the transition probabilities, p its
-    entries, as floats or as fractions. A common number is subtracted from the expected ``reward``.
+    ``first`` is the first row of each state. The transition probabilities Q, (n, S), in CSR form,
+    have the entries ``weight`` in floats, and p in floats or in fractions. ``totals`` are the sums
+    of the rows, 1 up to rounding. ``rounding`` is that of Σ p (y(s') - y(s)), relative to its
+    terms: of p, of k products and sums. A common number is subtracted from the expected ``reward``.
     ``reward_error`` bounds its error, and ``reward_size`` is its size before the subtraction.
     ``duration`` is the time of a step and ``duration_error`` bounds its error; both are None if all
     steps take 1.
@@ -38,8 +40,12 @@ class Pairs:
     state: IntArray
     action: IntArray
     first: IntArray
-    Q: sparse.csr_array
+    indptr: Any
+    to: Any
+    weight: FloatArray
     p: Any
+    totals: FloatArray
+    rounding: FloatArray
     reward: Any
     reward_error: FloatArray
     reward_size: FloatArray
@@ -47,10 +53,20 @@ class Pairs:
     duration_error: Any = None
 
     @cached_property
+    def Q(self) -> sparse.csr_array:
+        """The transition probabilities in floats, (n, S)."""
+        shape = self.state.size, self.first.size
+        return sparse.csr_array((self.weight, self.to, self.indptr), shape=shape)
+
+    @property
+    def is_dense(self) -> Any:
+        """Whether Q has no zero."""
+        return self.to.size == self.state.size * self.first.size
+
+    @cached_property
     def matrix(self) -> Any:
         """Q, dense if it has no zero, which makes products faster."""
-        S = self.first.size
-        return self.Q.data.reshape(-1, S) if self.Q.nnz == self.state.size * S else self.Q
+        return self.weight.reshape(-1, self.first.size) if self.is_dense else self.Q
 
     @cached_property
     def is_regular(self) -> bool:
@@ -61,48 +77,40 @@ class Pairs:
     @cached_property
     def source(self) -> IntArray:
         """The state from which each entry of Q leads."""
-        return np.repeat(self.state, np.diff(self.Q.indptr))
+        return np.repeat(self.state, np.diff(self.indptr))
 
     def sums(self, entries: Any) -> Any:
         """Add up entries of the shape of p, row by row."""
-        return np.add.reduceat(entries, self.Q.indptr[:-1])
+        return np.add.reduceat(entries, self.indptr[:-1])
 
     def of(self, rows: IntArray) -> Pairs:
         """Return some of the rows, one of each state in order."""
-        every = np.arange(rows.size)
-        Q = self.Q[rows]
-        p = Q.data
-        if self.p is not self.Q.data:
-            count = np.diff(Q.indptr)
-            shift = np.repeat(self.Q.indptr[rows] - Q.indptr[:-1], count)
-            p = self.p[np.arange(shift.size) + shift]
-        return Pairs(every, self.action[rows], every, Q, p, self.reward[rows],
-                     self.reward_error[rows], self.reward_size[rows],
-                     *(None if of is None else of[rows]
-                       for of in (self.duration, self.duration_error)))  # fmt: skip
+        S, every, indptr = rows.size, np.arange(rows.size), self.indptr[: rows.size + 1]
+        to, entries = self.to[: S * S], [self.weight, self.p][: 1 + (self.p is not self.weight)]
+        if self.is_dense:
+            entries = [x.reshape(-1, S)[rows].ravel() for x in entries]
+        else:
+            start, count = self.indptr[rows], np.diff(self.indptr)[rows]
+            indptr = np.concatenate(([0], np.cumsum(count)))
+            place = np.arange(indptr[-1]) + np.repeat(start - indptr[:-1], count)
+            to, *entries = (x[place] for x in (self.to, *entries))
+        columns: Any = (self.totals, self.rounding, self.reward, self.reward_error,
+                        self.reward_size, self.duration, self.duration_error)  # fmt: skip
+        columns = [None if x is None else x[rows] for x in columns]
+        return Pairs(every, self.action[rows], every, indptr, to, entries[0], entries[-1], *columns)
 
     @cached_property
     def is_full(self) -> bool:
         """Whether rows have so many entries that single differences cost too much."""
-        return bool(self.Q.nnz > FULL * self.state.size)
-
-    @cached_property
-    def rounding(self) -> FloatArray:
-        """Roundings of Σ p (y(s') - y(s)) relative to its terms: of p, of k products and sums."""
-        return np.asarray(0.5 * EPSILON * (5.0 + np.sqrt(np.diff(self.Q.indptr))))
-
-    @cached_property
-    def totals(self) -> FloatArray:
-        """The sums of the rows, which are 1 up to rounding."""
-        return np.asarray(self.matrix.sum(axis=1))
+        return bool(self.to.size > FULL * self.state.size)
 
     def ahead(self, y: Any) -> Any:
         """Return Σ_s' p(s'|row) y(s')."""
-        return self.matrix @ y if y.dtype != object else self.sums(self.p * y[self.Q.indices])
+        return self.matrix @ y if y.dtype != object else self.sums(self.p * y[self.to])
 
-    def ahead_bound(self, y: FloatArray) -> FloatArray:
-        """Return a bound of `ahead` of a nonnegative y."""
-        return np.broadcast_to(y.max(), self.state.shape) if self.is_full else self.matrix @ y
+    def ahead_bound(self, y: FloatArray) -> Any:
+        """Return a bound of `ahead` of a nonnegative y, for each row or for all."""
+        return y.max() if self.is_full else self.matrix @ y
 
     def drift(self, y: Any) -> tuple[Any, FloatArray]:
         """Return Σ_s' p(s'|row) (y(s') - y(s)), and a bound of its rounding, including p's."""
@@ -110,7 +118,7 @@ class Pairs:
             y = y - 0.5 * (y.max() + y.min())
             size = 3.0 * self.rounding * np.abs(y).max()
             return self.matrix @ y - self.totals * y[self.state], size
-        terms = self.p * (y[self.Q.indices] - y[self.source])
+        terms = self.p * (y[self.to] - y[self.source])
         if terms.dtype == object:
             return self.sums(terms), np.zeros(self.state.size)
         return self.sums(terms), self.rounding * self.sums(np.abs(terms))
@@ -129,7 +137,7 @@ class Pairs:
     def table(self, rows: BoolArray, n_actions: int) -> BoolArray:
         """Return a mask of rows as a mask of shape (S, A)."""
         mask = np.zeros((self.first.size, n_actions), dtype=bool)
-        mask[self.state[rows], self.action[rows]] = True
+        mask[self.state, self.action] = rows
         return mask
 
 
@@ -171,12 +179,15 @@ def list_pairs(mdp: OutcomeModel) -> Pairs:
     if not Q.has_canonical_format:
         Q = Q.copy()
         Q.sum_duplicates()
-    first = np.searchsorted(state, np.arange(S))
     times = doubt = None
     if mdp.durations is not None:
         times = mdp.expected_duration.ravel()[every]
         doubt = EPSILON * (2.0 + np.sqrt(K)) * times
-    return Pairs(state, action, first, Q, Q.data, expected, error, size, times, doubt)
+    data: Any = Q.data
+    totals = np.asarray((data.reshape(-1, S) if Q.nnz == state.size * S else Q).sum(axis=1))
+    rounding = 0.5 * EPSILON * (5.0 + np.sqrt(np.diff(Q.indptr)))
+    return Pairs(state, action, np.searchsorted(state, np.arange(S)), Q.indptr, Q.indices, data,
+                 data, totals, rounding, expected, error, size, times, doubt)  # fmt: skip
 
 
 def in_fractions(mdp: OutcomeModel, pairs: Pairs) -> tuple[Pairs, bool]:
@@ -193,12 +204,13 @@ def in_fractions(mdp: OutcomeModel, pairs: Pairs) -> tuple[Pairs, bool]:
     order = np.argsort(key, kind="stable")
     merged = np.add.reduceat(p[order], np.flatnonzero(np.diff(key[order], prepend=-1)))
     expected = np.add.reduceat(p * reward, starts)
-    rest: list[Any] = [np.zeros(state.size), pairs.reward_size]
+    rest: dict[str, Any] = {"reward_error": np.zeros(state.size)}
     if mdp.durations is not None:
         duration, t_sure = read_fractions(mdp.durations[state, action][row, k])
         p_sure = p_sure and t_sure
-        rest += [np.add.reduceat(p * duration, starts), np.zeros(state.size)]
-    exact = Pairs(state, action, pairs.first, pairs.Q, merged, expected, *rest)
+        rest["duration"] = np.add.reduceat(p * duration, starts)
+        rest["duration_error"] = np.zeros(state.size)
+    exact = replace(pairs, p=merged, reward=expected, **rest)
     return exact, p_sure and r_sure
 
 

@@ -41,7 +41,7 @@ replaces the 1 in the denominator, and z = A^{-1} τ.
 w(s), its rounding, and its change by half an ulp of each probability and each f. Since A^{-1} is
 nonnegative, the a for the right-hand side ε, called η, bounds the error of a, and e = A^{-1}(ε + η)
 bounds the error of w. One step of refinement, stored separately from w, reduces ε to little more
-than the rounding of the inputs.
+than the rounding of the inputs. Before it, η ≤ max ε and e ≤ 2 max ε max z often decide all.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Term(NamedTuple):
 
     ``error`` bounds the error of y + rest up to a constant, which cancels in comparisons. ``a`` is
     the average of the previous term, up to the sign, and ``a_error`` bounds its error. If the term
-    ``has_reward``, comparisons add the reward.
+    ``has_reward``, comparisons add the reward. A refined term follows one that ``is_rough``.
     """
 
     y: Any
@@ -84,13 +84,11 @@ class Term(NamedTuple):
     a: Any
     a_error: FloatArray
     has_reward: bool
+    is_rough: bool = False
 
 
 class Equations:
-    """The equations of a policy, rows (S,) of pairs, factorized once.
-
-    ``discount`` is γ, 1 for the average; ``ground`` has frequent states of a similar policy.
-    """
+    """The equations of a policy, rows (S,); ``ground`` has states frequent for a similar one."""
 
     def __init__(self, pairs: Pairs, rows: IntArray, discount: float, ground: IntArray) -> None:
         self.pairs, self.own, self.discount = pairs, pairs.of(rows), discount
@@ -98,22 +96,34 @@ class Equations:
         self.gamma: Any = discount  # in the numbers of the equations
         if self.is_exact:
             self.gamma = read_fractions(np.array([discount]))[0][0]
-        structure = find_structure(self.own.Q)
-        self.label, self.n_classes = structure.class_label, structure.n_classes
+        self.one = self.own.reward * 0 + 1
+        self.label, self.n_classes = np.zeros(rows.size, dtype=np.int64), 1
+        if not self.own.is_dense:
+            structure = find_structure(self.own.Q)
+            self.label, self.n_classes = structure.class_label, structure.n_classes
         self.is_unichain = self.n_classes == 1
         self.ground = self._choose_ground(ground)
         if discount < 1.0 and not self.is_unichain:
             self.ground = ground[:0]
         self._factorize()
+
+    def _set_clocks(self) -> None:
+        """Compute the times until the grounds, and take others if these are rare."""
+        self._solution = self._solver.solve
+        self.steps = self._clock(self.one)
         if self.ground.size and not self.is_exact:
-            return_time = 1 + self.gamma * self.own.ahead(self.steps[1])[self.ground]
-            if (return_time > np.bincount(self.label[self.label >= 0]) / RARE).any():
+            size = np.bincount(self.label + 1, minlength=self.n_classes + 1)[1:]
+            if (self.steps[2] > size / RARE).any():
                 inflow = self.own.matrix.T @ self.is_ground.astype(float)
                 inflow[self.ground] = 0.0
                 p = self._solver.solve(inflow, transposed=True)
                 p[self.ground] = 1.0
-                self.ground = first_of_each(self.label, (-p,), self.n_classes)
+                self.ground = self._most_frequent(p)
                 self._factorize()
+                self._solution = self._solver.solve
+                self.steps = self._clock(self.one)
+        timed = self.own.duration is not None
+        self.clock = self._clock(self.own.duration) if timed else self.steps
 
     def _choose_ground(self, known: IntArray) -> IntArray:
         """Take a known ground of each class, or a frequent state after a few steps."""
@@ -125,18 +135,22 @@ class Equations:
             backward = self.own.matrix.T
             for _ in range(FULL_STEPS if self.own.is_full else ROUGH_STEPS):
                 p = 0.5 * (p + backward @ p)
-            new = first_of_each(self.label, (-p,), self.n_classes)
-            ground = np.where(ground < 0, new, ground)
+            ground = np.where(ground < 0, self._most_frequent(p), ground)
         return ground
+
+    def _most_frequent(self, p: FloatArray) -> IntArray:
+        """Return the state of each class with the largest p."""
+        if self.is_unichain:  # faster
+            return np.array([np.where(self.label < 0, -1.0, p).argmax()])
+        return first_of_each(self.label, (-p,), self.n_classes)
 
     def _factorize(self) -> None:
         self.is_ground = np.zeros(self.label.size, dtype=bool)
         self.is_ground[self.ground] = True
         own, gamma = self.own, self.gamma
-        one = own.reward * 0 + 1
-        leave = gamma * own.ahead(self.is_ground * one) + (1 - gamma)
-        leave[self.ground] = one[self.ground]  # whole numbers would divide to floats
-        if own.matrix is not own.Q and not self.is_exact and leave.size > SMALL_STATES:
+        leave = gamma * own.ahead(self.is_ground * self.one) + (1 - gamma)
+        leave[self.ground] = self.one[self.ground]  # whole numbers would divide to floats
+        if own.is_dense and not self.is_exact and leave.size > SMALL_STATES:
             N = gamma * own.matrix
             N[self.ground] = N[:, self.ground] = 0.0
             self._solver: Any = find_solver(N, leave)
@@ -147,22 +161,23 @@ class Equations:
                 self._solver = ObjectFactors(N, gamma * own.p[inside], leave)
             else:
                 self._solver = find_solver(N if gamma == 1.0 else N * gamma, leave)
-        # The time of a step, and the number and the time of the steps until a ground.
-        self.clock = self.steps = one, self._inside(one) if self.ground.size else one
-        if own.duration is not None:
-            self.clock = own.duration, self._inside(own.duration)
+
+    def _clock(self, tau: Any) -> Any:
+        """Return the time of a step, the time until a ground, and that of a return to it."""
+        if not self.ground.size:
+            return tau, tau, tau[:0]
+        time = self._inside(tau)
+        return tau, time, (tau + self.gamma * self.own.ahead(time))[self.ground]
 
     def _inside(self, c: Any) -> Any:
         """Solve A x = c on U; 0 on the grounds."""
         c = c.copy()
         c[self.ground] *= 0
-        return self._solver.solve(c)
+        return self._solution(c)
 
     def _averages(self, f: Any, u: Any, clock: Any) -> Any:
         """Return a on the grounds, with u = A^{-1} f."""
-        G, (tau, time) = self.ground, clock
-        length = tau[G] + self.gamma * self.own.ahead(time)[G]
-        return (f[G] + self.gamma * self.own.ahead(u)[G]) / length
+        return (f + self.gamma * self.own.ahead(u))[self.ground] / clock[2]
 
     def _harmonic(self, on_ground: Any) -> Any:
         """Average a number of each class by the absorption probabilities of all states."""
@@ -183,8 +198,8 @@ class Equations:
         a = self._harmonic(self._averages(f, u, clock))
         return a, u - a * clock[1] if self.is_unichain else u - self._inside(a * clock[0])
 
-    def _term(self, f: Any, f_error: FloatArray, has_reward: bool) -> Term:
-        """Solve the equations for f, (S,), with an error up to ``f_error``."""
+    def _term(self, f: Any, f_error: Any, has_reward: bool, is_rough: bool = False) -> Term:
+        """Solve for f, (S,); a rough term is not refined, and has the bound e ≤ 2 max ε max z."""
         clock = self.clock if has_reward else self.steps
         tau = clock[0]
         a, w = self._solve(f, clock)
@@ -194,29 +209,29 @@ class Equations:
         gamma, stay = self.gamma, 1.0 - self.gamma
         drift, doubt = self.own.drift(w)
         charge = a * tau
-        residual = (f - charge) + gamma * drift - stay * w
-        more_a, rest = self._solve(residual, clock)
-        left = residual - more_a * tau + gamma * self.own.drift(rest)[0] - stay * rest
+        left = (f - charge) + gamma * drift - stay * w
+        if not is_rough:
+            more_a, rest = self._solve(left, clock)
+            left = left - more_a * tau + gamma * self.own.drift(rest)[0] - stay * rest
         epsilon = np.abs(left) + gamma * doubt + f_error
         epsilon += EPSILON * (np.abs(f - charge) + stay * np.abs(w))
+        if is_rough:
+            error = self.one * (2.0 * SAFETY * epsilon.max() * self._solver.longest_time)
+            return Term(w, zeros, error, a, error, has_reward, is_rough)
         if has_reward and self.own.duration is not None:
             epsilon += np.abs(a) * self.own.duration_error
         if not self.ground.size:
             return Term(w, rest, SAFETY * self._solver.solve(epsilon), a, zeros, has_reward)
         inside = self._inside(epsilon)
         of_class = self._averages(epsilon, inside, clock)
-        eta = np.zeros(f.size)
-        recurrent = self.label >= 0
-        eta[recurrent] = of_class[self.label[recurrent]]
-        if not recurrent.all():
-            eta[~recurrent] = of_class.max()
-        if self.is_unichain:  # eta is constant
-            error = SAFETY * (inside + eta * clock[1])
-        else:
-            error = SAFETY * self._inside(epsilon + eta * tau)
         a = a + more_a
-        a_error = SAFETY * eta + EPSILON * np.abs(a)
-        if not self.is_unichain:
+        if self.is_unichain:
+            error = SAFETY * (inside + of_class * clock[1])
+            a_error = SAFETY * of_class + EPSILON * np.abs(a)
+        else:
+            recurrent = self.label >= 0
+            eta = np.append(of_class, of_class.max())[self.label]
+            error = SAFETY * self._inside(epsilon + eta * tau)
             off, a_doubt = self.own.drift(a)
             off = np.where(recurrent, 0.0, np.abs(off) + a_doubt)
             a_error = SAFETY * (self._harmonic(of_class) + self._inside(off)) + EPSILON * np.abs(a)
@@ -225,16 +240,22 @@ class Equations:
         return Term(w, rest, error, a, a_error, has_reward)
 
     def terms(self, n: int) -> Iterator[tuple[bool, Term]]:
-        """Yield the terms from the gain to y_{n+1}, and whether it is the first.
-
-        With a discount, yield only the discounted value.
-        """
+        """Yield the terms up to y_{n+1}, or the discounted value; and whether it is the gain."""
+        is_simple = self.is_unichain and not self.is_exact and self.own.duration is None
+        if n < 0 and is_simple and self._solver.method.endswith(" LU"):
+            self._solution = self._solver.rough_solution
+            self.clock = self.steps = self._clock(self.one)
+            term = self._term(self.own.reward, self.own.reward_error, True, is_rough=True)
+            if np.isfinite(term.error[0]):
+                yield False, term
+        self._set_clocks()
         term = self._term(self.own.reward, self.own.reward_error, has_reward=True)
         if self.discount < 1.0:
             yield False, term
             return
         zeros = np.zeros(self.label.size)
-        yield True, Term(term.a, zeros, term.a_error, zeros, zeros, False)
+        if not self.is_unichain:
+            yield True, Term(term.a, zeros, term.a_error, zeros, zeros, False)
         limit = min(n, self.label.size if self.is_exact else MAX_TERMS)
         for k in range(-1, limit + 1):
             if k == limit and self.is_unichain:
@@ -315,37 +336,40 @@ def _evaluate(equations: Equations, rows: IntArray, n: int, tie_tolerance: float
     is_own = own == np.arange(own.size)
     remaining, is_alike = np.ones(own.size, dtype=bool), is_own.copy()
     bound = np.zeros(own.size)
-    best: list[BoolArray] = []
+    # If all states have the same gain, all pairs conserve it.
+    best = [remaining] if equations.is_unichain and equations.discount == 1.0 else []
     improved = rows
     for is_first, term in equations.terms(n):
-        if is_first and equations.is_unichain:  # all states have the same gain
-            best.append(remaining)
-            continue
         score, error = equations.scores(term)
         gap = score - score[own]
         doubt = error + error[own]
-        is_open = np.abs(gap) <= doubt
+        is_tie = is_open = np.abs(gap) <= doubt
+        if term.is_rough and (is_open & ~is_own).any():
+            continue
         if tie_tolerance:
             y = np.abs(term.y).astype(float)
             size = np.abs(score).astype(float) + pairs.Q @ y + y[pairs.state]
             size += term.has_reward * pairs.reward_size
             asked = tie_tolerance * np.maximum(size, size[own])
-            is_open &= asked < doubt
+            is_open = is_open & (asked < doubt)
             doubt = np.maximum(doubt, asked)
-        ties = np.flatnonzero(remaining & ~is_alike & (np.abs(gap) <= doubt))
-        is_alike[ties] = _are_alike(pairs, ties, own[ties])
-        newly = ties[is_open[ties] & (doubt[ties] > 0.0) & (bound[ties] == 0.0) & ~is_alike[ties]]
-        bound[newly] = doubt[newly]
+            is_tie = np.abs(gap) <= doubt
+        ties = np.flatnonzero(remaining & is_tie & ~is_alike)
+        if ties.size:
+            is_alike[ties] = _are_alike(pairs, ties, own[ties])
+            is_new = is_open[ties] & (doubt[ties] > 0.0) & (bound[ties] == 0.0) & ~is_alike[ties]
+            bound[ties[is_new]] = doubt[ties[is_new]]
         # The bias is computed with the gain, so one step improves both.
-        better = np.flatnonzero(remaining & (gap > doubt) & (improved == rows)[pairs.state])
+        is_better = remaining & (gap > doubt)
+        better = np.flatnonzero(is_better & (improved == rows)[pairs.state])
         if better.size:
-            leader = pairs.leaders(np.where(remaining & (gap > doubt), gap, -np.inf))
+            leader = pairs.leaders(np.where(is_better, gap, -np.inf))
             changed = pairs.state[better]
             improved = improved.copy()
             improved[changed] = leader[changed]
-        remaining = remaining & (gap >= -doubt)
+        remaining = remaining & (is_tie | is_better)
         best.append(remaining)
-        if not is_first and (improved != rows).any():
+        if term.is_rough or (not is_first and (improved != rows).any()):
             break
         if n == BLACKWELL and not is_first and not (remaining & ~is_alike).any():
             break
@@ -365,10 +389,7 @@ def _are_alike(pairs: Pairs, rows: IntArray, others: IntArray) -> BoolArray:
 
 @np.errstate(over="ignore", invalid="ignore")
 def rough_policy(pairs: Pairs, discount: float | None) -> tuple[IntArray, int]:
-    """Return a nearly optimal policy for the discount, or for one near 1; and the iterations.
-
-    Value iteration if values converge fast; otherwise policy iteration in plain doubles.
-    """
+    """Return a nearly optimal policy, for a discount near 1 by default; and the iterations."""
     discount = NEAR_ONE if discount is None else discount
     r, Q = pairs.reward, pairs.matrix
     if Q is pairs.Q and Q.shape[1] <= DENSE_STATES and Q.shape[0] <= 10 * DENSE_STATES:
@@ -378,7 +399,8 @@ def rough_policy(pairs: Pairs, discount: float | None) -> tuple[IntArray, int]:
         score = r + discount * (Q @ v)
         rows = pairs.leaders(score)
         update = score[rows]
-        change = np.ptp(update - v)
+        step = update - v
+        change = step.max() - step.min()
         v = update - update[0]
         first_range = first_range or change
         if change <= SETTLED * first_range:

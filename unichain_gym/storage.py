@@ -33,10 +33,7 @@ def write_archive(path: str | Path, fields: Mapping[str, Any]) -> None:
 
 
 def read_archive(path: str | Path) -> dict[str, Any]:
-    """Return the fields of an MDP in an archive; nothing in it is executed (no pickle).
-
-    A file of another kind, damaged, or without a field is an `InvalidModelError`.
-    """
+    """Return the fields of an MDP in an archive, executing nothing, or `InvalidModelError`."""
     what = f"{path} holds no saved MDP"
     with _read_path(path).open("rb") as file:
         if not is_zipfile(file):

@@ -69,10 +69,7 @@ class Mnemonic:
         return f"{self.core}{self.n_states}{stream}"
 
     def stream_length(self, core_states: int) -> int:
-        """Return how many transient states each stream has around ``core_states`` states.
-
-        If there are too few, or they do not divide evenly, raise `InvalidMnemonicError`.
-        """
+        """Return the transient states of a stream, or raise `InvalidMnemonicError`."""
         n_transient = self.n_states - core_states
         length, rest = divmod(n_transient, self.n_streams)
         shortest = 0 if self.n_streams == 1 else 1

@@ -35,10 +35,7 @@ def read_toy_text(
     on_termination: Literal["absorb", "restart"],
     initial: ArrayLike | None,
 ) -> tuple[Outcomes, FloatArray]:
-    """Return outcomes and initial distribution (S,) of an environment with a checked table.
-
-    Terminal states pay 0 and stay, or restart.
-    """
+    """Return outcomes and start (S,) of a checked table; terminal states pay 0."""
     check_choice("on_termination", on_termination, ("absorb", "restart"))
     if not hasattr(env, "unwrapped"):
         raise InvalidArgumentError(

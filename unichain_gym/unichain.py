@@ -53,10 +53,7 @@ MAX_SEARCHED = 10**10
 
 
 def is_unichain(next_state: IntArray, possible: BoolArray) -> bool | None:
-    """Decide from the outcomes (S, A, K) and the mask of possible ones; None if unknown.
-
-    A state lacks an action without possible outcomes.
-    """
+    """Decide from the outcomes (S, A, K) and the mask of possible ones; None if unknown."""
     label = maximal_end_components(next_state, possible, np.any(possible, axis=2))
     if label.max() > 0:
         return False
@@ -80,10 +77,7 @@ def is_unichain(next_state: IntArray, possible: BoolArray) -> bool | None:
 def maximal_end_components(
     next_state: IntArray, possible: BoolArray, allowed: BoolArray
 ) -> IntArray:
-    """Return the number of each state's maximal end component, (S,); -1 if it is in none.
-
-    Outcomes are (S, A, K), allowed actions (S, A); states without an action are in none.
-    """
+    """Return each state's maximal end component (S,), -1 if none; `allowed` is (S, A)."""
     S = len(next_state)
     alive = allowed.any(axis=1)
     label = np.where(alive, 0, -1)
@@ -187,10 +181,7 @@ def _has_one_refuge(
     best: BoolArray,
     refuge: IntArray,
 ) -> BoolArray:
-    """Whether (S,) a state's refuge is unique in its component and contains no smaller refuge.
-
-    It contains none if each of its states has one best action that stays.
-    """
+    """Whether a state's refuge, with one best action in each state, is unique in its component."""
     stays = best & (~possible | (refuge[next_state] == refuge[:, None, None])).all(axis=2)
     inside = np.flatnonzero(refuge >= 0)
     _, part = connected_components(graph, directed=False)
