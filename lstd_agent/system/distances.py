@@ -173,17 +173,15 @@ def sampled_distance(
 ) -> SquaredDistance:
     """Return the squared distance between timesteps of `CountRows` or `TrialRows`.
 
-    ``"ot"`` moves mass at the Euclidean distance between features. ``"mmd"`` is the linear MMD, or
-    the total variation for counts without stored trials.
+    ``"ot"`` moves mass between features, and ``"mmd"`` is linear, or ``"tv"`` without whole trials.
     """
-    is_named = isinstance(distance, str) and distance in ("mmd", "tv", "ot")
-    if not (is_named or isinstance(distance, MMD) or callable(distance)):
-        kinds = "'mmd', 'tv', 'ot', an MMD or a function of two distributions"
-        raise InvalidInputError(f"distance must be {kinds}; got {distance!r}")
-    if distance == "mmd":
+    if str(distance) == "mmd":
         distance = "tv" if falls_back(observed) else MMD(kernel=observed.default_kernel)
     if isinstance(distance, MMD) and distance.estimator == "linear":
         return _linear_mmd(distance.kernel, observed)
+    if not (isinstance(distance, MMD) or str(distance) in ("tv", "ot") or callable(distance)):
+        kinds = "'mmd', 'tv', 'ot', an MMD or a function of two distributions"
+        raise InvalidInputError(f"distance must be {kinds}; got {distance!r}")
     if observed.visits is None:
         raise InvalidInputError(
             "this distance compares distributions over countable states; vector observations have "

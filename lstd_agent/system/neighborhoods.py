@@ -28,6 +28,7 @@ from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.rows.factors import Segments
 from lstd_agent.system.distances import SquaredDistance
+from lstd_agent.trials.spaces import plain_array
 
 SearchName = Literal["exact", "doubling"]
 RuleName = Literal["occupancy", "most_common"]
@@ -105,10 +106,7 @@ class AnchorSearch:
 
 def check_anchors(anchors: object, t_max: int) -> IntArray:
     """Validate given anchors: integers from 0, ascending, at most ``t_max``."""
-    try:
-        array = np.asarray(anchors)
-    except ValueError:  # a ragged list
-        array = np.empty(0)
+    array = plain_array(anchors, "anchors, ascending integers that start at 0,")
     is_run = array.ndim == 1 and array.size > 0 and np.issubdtype(array.dtype, np.integer)
     if not is_run or array[0] != 0 or (np.diff(array) <= 0).any() or array[-1] > t_max:
         raise InvalidInputError(
