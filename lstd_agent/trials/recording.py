@@ -305,11 +305,8 @@ class SequentialTrials:
         states = self.encoding.compact(self._encode_held())
         if self.terminated:  # one more state, as in trials that go on
             states = np.append(states, states[-1:], axis=0)
-        names, steps = (
-            ("rewards", "durations", "actions", "explored"),
-            zip(*self._steps, strict=True),
-        )
-        columns = zip(names, steps, strict=False)
+        names = "rewards", "durations", "actions", "explored"
+        columns = zip(names, zip(*self._steps, strict=True), strict=False)
         parts = {
             name: np.array(column).ravel() for name, column in columns if column[0] is not None
         }

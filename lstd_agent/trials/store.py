@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from concurrent.futures import Executor
 from dataclasses import replace
 from functools import reduce
+from inspect import signature
 from operator import add
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -55,10 +56,6 @@ DEFAULT_MAX_BYTES = 2**30
 # Standard errors of fewer batches are too uncertain.
 _FEWEST_BATCHES, _MOST_BATCHES = 10, 100_000
 
-# Options that stay as they were given.
-_FIXED = {"features", "on_termination", "n_stored_trials", "n_batches", "observations", "max_bytes"}
-_FIXED |= {"standardize"}
-
 
 class TrialStore(UserLoop):
     """Gathers the trials of an agent in batches; options are those of `SeminormLSTDAgent`.
@@ -93,7 +90,7 @@ class TrialStore(UserLoop):
         self.reset()
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in _FIXED and "_batches" in vars(self):
+        if name in _OPTIONS and "_batches" in vars(self):
             how = "call use_features()" if name == "features" else "make another agent"
             raise AttributeError(f"{name} decides how trials are kept and cannot be set: {how}")
         super().__setattr__(name, value)
@@ -402,3 +399,6 @@ class TrialStore(UserLoop):
                 raise InvalidInputError(f"the action counts are not of {n_actions} actions")
             self._batches.add(trials)
             self._add_waiting()
+
+
+_OPTIONS = frozenset(signature(TrialStore).parameters)  # they stay as they were given
