@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from gymnasium import Space, spaces
+from gymnasium import Space
 from numpy.typing import NDArray
 
 from lstd_agent.backups import LambdaReturn, MultiStep
@@ -30,7 +30,7 @@ from lstd_agent.packing import Makers, function
 from lstd_agent.system.distances import MMD
 from lstd_agent.trials.counted import CountedTrials, TrialSample
 from lstd_agent.trials.counts import ActionCounts
-from lstd_agent.trials.encoding import MAX_COUNTED
+from lstd_agent.trials.encoding import are_counted
 from lstd_agent.trials.kept import KeptTrials
 from lstd_agent.trials.spaces import Numbering, flat_size
 
@@ -107,9 +107,7 @@ class SavedAgent:
         if not isinstance(self.space, Space):
             raise InvalidInputError(f"its space is {self.space!r}")
         numbering, k, n_states = Numbering.of(self.space), flat_size(self.space), 0
-        kind, is_discrete = self.options["observations"], isinstance(self.space, spaces.Discrete)
-        is_small = numbering is not None and numbering.n <= MAX_COUNTED
-        if kind == "counted" or (kind == "auto" and (is_small or is_discrete)):
+        if are_counted(self.space, self.options["observations"]):
             assert numbering is not None
             n_states, k = numbering.n, len(numbering.low)
         features, n, is_dense = self.options["features"], n_states or 1, False

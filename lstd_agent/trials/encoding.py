@@ -361,10 +361,16 @@ Encoding: TypeAlias = CountedEncoding | VectorEncoding
 def make_encoding(
     space: Space[Any], features: Features, ends: bool, observations: ObservationKind = "auto"
 ) -> Encoding:
-    """Return the encoding of an observation space; ``"auto"`` is as `MAX_COUNTED` says."""
+    """Return the encoding of an observation space."""
     check_choice("observations", observations, get_args(ObservationKind))
-    if observations == "auto":
-        numbering = Numbering.of(space)
-        is_small = numbering is not None and numbering.n <= MAX_COUNTED
-        observations = "counted" if is_small or isinstance(space, spaces.Discrete) else "vectors"
-    return (CountedEncoding if observations == "counted" else VectorEncoding)(space, features, ends)
+    kind = CountedEncoding if are_counted(space, observations) else VectorEncoding
+    return kind(space, features, ends)
+
+
+def are_counted(space: Space[Any], observations: ObservationKind) -> bool:
+    """Whether observations are counted; ``"auto"`` is as `MAX_COUNTED` says."""
+    if observations != "auto":
+        return observations == "counted"
+    numbering = Numbering.of(space)
+    is_small = numbering is not None and numbering.n <= MAX_COUNTED
+    return is_small or isinstance(space, spaces.Discrete)
