@@ -148,7 +148,7 @@ class FitOptions:
             edges = np.unique(np.append(anchors, anchors + (T + 1 - anchors) // 2))
         n_groups = n_batches if source.are_places else max(n_batches, min(2, source.n_trials))
         by_data = backup == "auto" and not (by_references or source.is_sparse)
-        kind: Any = "halves" if by_data and n_groups > 1 else "whole"
+        kind: Any = "halves" if by_data and n_groups > 1 and not source.are_places else "whole"
         subsets = Subsets(source, edges, n_groups, kind)
         gain, segments = self._gain(subsets), subsets.segments[0]
         if by_references:

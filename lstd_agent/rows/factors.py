@@ -288,12 +288,11 @@ class Segments:
     factors: list[list[Factor]]
 
     @classmethod
-    def of(cls, source: Any, anchors: IntArray, n_groups: int = 1) -> Segments:
+    def of(cls, source: Any, anchors: IntArray, groups: Sequence[Any] = (None,)) -> Segments:
         """Return the factors of groups of trials, between windows, the start and the tail."""
         T = source.t_max
         inner = [edge for a in anchors[1:].tolist() for edge in (a - 1, a)]
         edges = np.unique([*anchors.tolist(), *inner, 0, 1, (T + 1) // 2, T, T + 1])
-        groups = source.groups(n_groups) if n_groups > 1 else [None]
 
         def factor(x: Iterator[Layer]) -> Factor:
             return sums_of(x) if source.is_sparse else factor_of(x, source.p, not source.are_places)

@@ -32,12 +32,15 @@ class Subsets:
 
     def _once(self, of: Callable[..., Any]) -> Any:
         """Return the factors, or the sparse rows, of all groups."""
-        self.read[of] = self.read.get(of) or of(self.source, self.edges, self.n_groups)
+        groups = self.source.groups(self.n_groups)
+        self.read[of] = self.read.get(of) or of(self.source, self.edges, groups)
         return self.read[of]
 
     @cached_property
     def segments(self) -> list[Segments]:
-        """The factors of each subset: data are read once."""
+        """The factors of each subset: trials are read once, counts are added before any algebra."""
+        if self.source.are_places:
+            return [Segments.of(self.source, self.edges, [group]) for group in self.groups]
         by_group = self._once(Segments.of)
         subsets = zip(*map(self.totals, by_group.factors), strict=True)
         return [Segments(by_group.edges, [[one] for one in subset]) for subset in subsets]
@@ -46,7 +49,7 @@ class Subsets:
     def groups(self) -> list[Any]:
         """The batches of counts of each subset; None for all trials, and for kept trials."""
         if self.kind == "whole" or not self.source.are_places:
-            return [None] * len(self.segments)
+            return [None] * {"whole": 1, "halves": 3, "others": self.n_groups}[self.kind]
         groups, half = self.source.groups(self.n_groups), self.half
         if self.kind == "others":
             return [np.concatenate(groups[:b] + groups[b + 1 :]) for b in range(len(groups))]

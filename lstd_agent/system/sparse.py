@@ -23,6 +23,7 @@ combination of samples has these features. Such samples are left out until none 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -64,10 +65,10 @@ class Steps(NamedTuple):
 class SparseRows:
     """Transitions of a source in groups of trials, by runs of timesteps, which are read once."""
 
-    def __init__(self, source: Any, anchors: IntArray, n_groups: int = 20) -> None:
+    def __init__(self, source: Any, anchors: IntArray, groups: Sequence[Any]) -> None:
         T = source.t_max
         self.source, self.t_max, self.ends = source, T, source.constant == 0.0
-        self.groups, self.half = source.groups(n_groups), (T + 1) // 2
+        self.groups, self.half = groups, (T + 1) // 2
         inner = [edge for a in anchors for edge in (a, a - 1)]
         edges = sorted({0, self.half, max(T, 1), T, T + 1, *inner} - {-1})
         parts = []

@@ -45,7 +45,7 @@ def solve(source: Any, anchors: list[int], gain: float) -> Solution:
 
 
 def rows_of(source: Any, anchors: list[int], n_groups: int = 20) -> SparseRows:
-    return SparseRows(source, np.array(anchors), n_groups)
+    return SparseRows(source, np.array(anchors), source.groups(n_groups))
 
 
 class Kept:
