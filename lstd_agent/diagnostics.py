@@ -100,15 +100,18 @@ class Diagnostics:
         living = np.isfinite(states).all(axis=2) if states.ndim == 3 else states != terminal
         R = np.where(here[:, 1:], trials.rewards[:, :T], np.nan)
         v = np.where(here, 0.0, np.nan)
-        trial, t = np.nonzero(here & living)
+        step = -(-N * T * 3 * shown.MOST_COLUMNS // _MOST_NUMBERS)
+        (trial, t), some, features = np.nonzero(here & living), slice(None, None, step), []
         for k in np.array_split(np.arange(len(t)), 1 + len(t) // shown.CHUNK):
             rows = encoding.rows(states[trial[k], t[k]])
             v[trial[k], t[k]] = system.values(rows, system.neighborhood_at(t[k]))
+            if states.ndim == 3:
+                few = -(-rows.shape[1] // shown.MOST_COLUMNS)
+                features.append(rows[trial[k] % step == 0][:, ::few])
         skipped = ~living[:, :T]
         if trials.explored is not None:
             skipped |= trials.explored[:, :T]
-        some = slice(None, None, -(-N * T * 3 * shown.MOST_COLUMNS // _MOST_NUMBERS))
-        blocks = shown.watched(states[some], here[some] & living[some], encoding.features)
+        blocks = shown.watched(states[some], here[some] & living[some], features)
         self.ends = shown.ends_without_support(lengths[some], blocks[states.ndim == 2][:, :T])
         blocks[1] = np.concatenate([blocks[1], np.nan_to_num(v[some, :, None])], axis=2)
         for block in blocks:

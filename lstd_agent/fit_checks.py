@@ -67,16 +67,14 @@ def mean_duration(source: Any) -> float:
     return float(np.average(source.mean_durations[tail], weights=source.trials_at[tail]))
 
 
-def watched(states: Any, here: BoolArray, features: Callable[[Any], Any]) -> list[FloatArray]:
+def watched(states: Any, here: BoolArray, features: list[Any]) -> list[FloatArray]:
     """Return two blocks (M, T + 1, d) that may show movement of states; 0 where a trial is over."""
     x = states[here].reshape(int(here.sum()), -1)
     raw = x[:, :: -(-x.shape[1] // MOST_COLUMNS)].astype(np.float64)
     if states.ndim == 2:
         more = _columns_of_states(x[:, 0], np.nonzero(here)[1], here.shape[1] // 2)
     else:
-        chunks = [features(part) for part in np.array_split(x * 1.0, 1 + len(x) // CHUNK)]
-        chosen = slice(None, None, -(-chunks[0].shape[1] // MOST_COLUMNS))
-        parts = np.concatenate([np.asarray(dense(f[:, chosen])) for f in chunks])
+        parts = np.concatenate([dense(f) for f in features])
         more = np.concatenate([raw**2, parts], axis=1)
     blocks = [np.zeros((*here.shape, columns.shape[1])) for columns in (raw, more)]
     blocks[0][here], blocks[1][here] = raw, more
