@@ -149,7 +149,8 @@ class Jackknife:
 
         if not source.is_sparse:  # samples of the other half suffice
             halves = replace(subsets, kind="halves")
-            others = zip(halves.segments[:0:-1], halves.groups[:0:-1], strict=True)
+            by = halves.groups if source.are_places else halves.segments  # counts need no factors
+            others = zip(by[:0:-1], halves.groups[:0:-1], strict=True)
             surely = np.array([are_seen(seen, *other) for other in others])
         for b, (by, group) in enumerate(zip(every, subsets.groups, strict=True)):
             rest = seen & ~surely[int(b >= half)]

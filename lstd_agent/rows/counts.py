@@ -316,10 +316,6 @@ class ChainRows(CountRows):
         """Return the transition matrix."""
         return self._chain[2]
 
-    def groups(self, n: int) -> list[Any]:
-        """Return one group: the chain is exact."""
-        return [None]
-
     def _visits_in(self, windows: IntArray, group: Any = None) -> FloatArray:
         inside = [self.visits[a:b].sum(axis=0) for a, b in windows.tolist()]
         late = windows[:, :1] > self.t_max

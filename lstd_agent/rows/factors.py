@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from operator import add
 from typing import Any, NamedTuple
 
@@ -297,7 +297,7 @@ class Segments:
         def factor(x: Iterator[Layer]) -> Factor:
             return sums_of(x) if source.is_sparse else factor_of(x, source.p, not source.are_places)
 
-        runs = zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)
+        runs = pairwise(edges.tolist())
         return cls(edges, [[factor(source.merged(a, b, g)) for g in groups] for a, b in runs])
 
     def between(self, start: int, stop: int) -> list[Factor]:

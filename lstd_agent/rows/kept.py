@@ -118,8 +118,10 @@ class TrialRows(Samples):
         n, step = trials.stop, max(1, _CHUNK // width)
         return [slice(i, min(i + step, n)) for i in range(trials.start, n, step)]
 
-    def _raw(self, part: slice, start: int, stop: int) -> FloatArray:
-        """Return features (trials, timesteps, d)."""
+    def _raw(self, part: slice, start: int, stop: int, held: Any = None) -> FloatArray:
+        """Return features (trials, timesteps, d), of held rows if these are only scaled."""
+        if held is not None and self.coordinates.turn.ndim == 1:
+            return np.asarray(held[part, start:stop, :-1] * self.coordinates.sizes)
         seen = self.trials.observations[part, start:stop]
         return dense(self.features(seen.reshape(-1, self._k))).reshape(*seen.shape[:2], -1)
 
@@ -212,7 +214,8 @@ class TrialRows(Samples):
     def trial_features(self, most: int) -> tuple[Any, IntArray]:
         """Return features (m, t_max + 1, d) of the first trials, and their lengths (m,)."""
         m = min(self.n_trials, max(2, most // (self._d * (self.t_max + 1))))
-        return self._raw(slice(0, m), 0, self.t_max + 1), self.trials.all_lengths[:m]
+        held = None if self.is_sparse else self._prepared[1]
+        return self._raw(slice(0, m), 0, self.t_max + 1, held), self.trials.all_lengths[:m]
 
     def occupancy(self, windows: IntArray, segments: Any) -> FloatArray:
         """Return the share (n, M) of each window's samples at each candidate."""

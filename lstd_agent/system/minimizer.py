@@ -26,8 +26,7 @@ the second half of all timesteps. Its rows
 
 .. math:: r \approx (f - f')^T w + g \tau,
 
-projected on :math:`\tilde f`. Neither a period nor a remaining transient biases this g, if features
-can represent the values.
+projected on :math:`\tilde f`. If features can represent values, no period or transient biases g.
 
 :math:`g = \sum_i \alpha_i r_i` is as noisy as a mean of :math:`1 / \sum \alpha_i^2` samples, the
 *effective number of samples* (with durations in units of their mean). If it is a small share of the

@@ -93,9 +93,12 @@ def _fitted(source: Any, weight: FloatArray, values: FloatArray) -> Solved:
         A = sparse.csr_array(A @ sparse.diags_array(1.0 / size))
         how: Any = {"atol": 1e-14, "btol": 1e-14, "conlim": 0.0, "maxiter": 4 * A.shape[1]}
         weights = lsmr(A, sides, **how)[0] / size
-        rank = int(np.count_nonzero(weights))
-        return Solved(np.append(weights, 0.0)[:, None], rank, np.nan, 0)
+        return Solved(np.append(weights, 0.0)[:, None], int(np.count_nonzero(weights)), np.nan, 0)
     A = root[:, None] * A
+    if len(A) >= A.shape[1]:  # where nothing is open, no singular vectors are needed
+        weights, _, rank, size = np.linalg.lstsq(A, sides, rcond=source.rcond)
+        if rank == A.shape[1]:
+            return Solved(weights[:, None], int(rank), float(size[0] / size[-1]), 0)
     equations = reduced(A, A, sides[:, None], source.rcond)
     found = minimize(equations, source.rcond, source.coordinates.metric)
     return Solved(found.weights, found.rank, found.condition, 0)

@@ -14,8 +14,7 @@ preference must be clearly better:
 - others: one step or λ-returns, the smallest λ within one standard error of the best.
 
 A λ is rejected if its mean start value would trigger the misfit warning, unless single steps miss
-the returns as much. Numbers of neighborhoods are compared in the same way, each with its own
-backup.
+the returns as much. Numbers of neighborhoods, each with its backup, are compared in the same way.
 """
 
 from __future__ import annotations

@@ -23,7 +23,6 @@ combination of samples has these features. Such samples are left out until none 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -65,7 +64,7 @@ class Steps(NamedTuple):
 class SparseRows:
     """Transitions of a source in groups of trials, by runs of timesteps, which are read once."""
 
-    def __init__(self, source: Any, anchors: IntArray, groups: Sequence[Any]) -> None:
+    def __init__(self, source: Any, anchors: IntArray, groups: list[Any]) -> None:
         T = source.t_max
         self.source, self.t_max, self.ends = source, T, source.constant == 0.0
         self.groups, self.half = groups, (T + 1) // 2
@@ -88,10 +87,6 @@ class SparseRows:
         total = self.steps.f.sum(axis=1)
         same = bool(total.size) and total[0] != 0.0 and np.allclose(total, total[0], rtol=1e-12)
         self.has_constant = bool(same) and not self.ends  # whether features can represent one
-
-    def between(self, start: int, stop: int) -> Steps:
-        """Return transitions of timesteps start to stop - 1."""
-        return self.steps.at(np.flatnonzero((self.steps.t >= start) & (self.steps.t < stop)))
 
 
 def resized(features: Any, d: int) -> sparse.csr_array:
@@ -352,8 +347,8 @@ def _gain_window(
 
 def _steps_in(rows: SparseRows, span: tuple[int, int], with_constant: bool) -> Steps:
     """Return transitions of timesteps start to stop - 1; a constant is one more feature."""
-    steps = rows.between(*span)
-    d = steps.f.shape[1] + with_constant
+    t, d = rows.steps.t, rows.steps.f.shape[1] + with_constant
+    steps = rows.steps.at(np.flatnonzero((t >= span[0]) & (t < span[1])))
     return steps._replace(f=resized(steps.f, d), g=resized(steps.g, d))
 
 
