@@ -410,10 +410,10 @@ class SeminormLSTDAgent(TrialStore):
         Functions are not written to ``path``, except features of counted observations, as a table:
         pass the others to `load`. Nor are a trial under way, and a fit of other trials or options.
         """
-        fit, is_fitted = self._fitted, False
+        fit, is_fitted, checked = self._fitted, False, self._fit_options
         if fit is not None and fit.encoding is self.encoding:
             is_fitted = fit.source.n_trials == self.n_trials
-            is_fitted = is_fitted and same_features(fit.options, self._fit_options)
+            is_fitted = is_fitted and same_features(fit.options, checked)
         saved = SavedAgent.of(self.options, self, is_fitted)
         saved.check_sizes()
         write(path, saved, MAKERS)

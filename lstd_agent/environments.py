@@ -23,6 +23,8 @@ _MNEMONIC = re.compile(r"[a-z]\d+[a-z]?")
 
 def find_id(name: str) -> str:
     """Return the registered id of an id, a mnemonic such as ``"h36c"``, or ``module:id``."""
+    if not isinstance(name, str):
+        raise InvalidInputError(f"an environment is a mnemonic or an id; got {name!r}")
     module, _, env_id = name.rpartition(":")
     if module:
         import_here(module, name)

@@ -169,7 +169,7 @@ def _collect_shard(shard: tuple[int, EnvSource | EnvSpec, Recording, Policy, Req
     try:
         with closing(make_env(source, request.n_trials)) as env:
             collect_rounds(env, recording, policy, keep, request)
-    except (Exception, KeyboardInterrupt) as raised:
+    except BaseException as raised:  # such as an interrupt, or sys.exit() of an environment
         error = raised
         try:
             pickle.loads(pickle.dumps(error))
@@ -344,12 +344,24 @@ def _end_with_parent(watched: Connection) -> None:
 
 @contextmanager
 def _blocked_signals() -> Iterator[None]:
-    """Block Ctrl-C and SIGTERM until `_end_with_parent`: imports shall print no traceback."""
+    """Block Ctrl-C and SIGTERM of a worker until `_end_with_parent`, and hold back our own.
+
+    Otherwise the worker's imports would print tracebacks, or it would wait for facts in vain.
+    """
     if not hasattr(signal, "pthread_sigmask"):  # on Windows
         yield
         return
+    held: list[int] = []
+    handlers = []
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTS)
+    # Other threads, such as those of BLAS, may still get a signal, whose handler runs in this one.
+    if threading.current_thread() is threading.main_thread():
+        handlers = [signal.signal(each, lambda got, _: held.append(got)) for each in _INTERRUPTS]
     try:
         yield
     finally:
+        for each, handler in zip(_INTERRUPTS, handlers, strict=False):
+            signal.signal(each, handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for number in held[:1]:
+            signal.raise_signal(number)
