@@ -60,7 +60,7 @@ class SeminormLSTDAgent(TrialStore):
         As many anchors as possible in the first half of the timesteps; or the paper's search.
     distance : {"mmd", "tv", "ot"}, MMD or callable
         Distance between the state distributions (S,) of two timesteps. Vectors need the linear MMD,
-        by default with ``width="median"``; counts without stored trials use ``"tv"``.
+        by default of median width; counts without stored trials use ``"tv"``.
     calibration : {"linked", "references"}
         How neighbourhoods are linked: backwards in time, or by reference states as in the paper.
     reference : {"occupancy", "most_common"}

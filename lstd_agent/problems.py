@@ -207,8 +207,7 @@ class StepwiseErrors:
 
     def totals(self, found: PiecewiseValues) -> dict[str, float]:
         """Return the sums of both errors over timesteps, under the names of result rows."""
-        measures = self.repb, self.rems
-        return {f"total_{each.__name__}": float(each(found).sum()) for each in measures}
+        return {f"total_{e.__name__}": float(e(found).sum()) for e in (self.repb, self.rems)}
 
     def limit(self, found: PiecewiseValues) -> float:
         """Return the projection limit of the neighbourhoods."""

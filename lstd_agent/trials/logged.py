@@ -254,7 +254,7 @@ def _column(frame: Any, name: Any, role: str) -> NDArray[Any]:
         )
     if name not in names:
         raise InvalidInputError(f"{role}={name!r} is no column; there are {names}")
-    return np.asarray(frame[name])
+    return plain_array(frame[name], f"a column {name!r}")
 
 
 def _trials_of(columns: dict[str, NDArray[Any]], drop_last: bool) -> dict[str, Any]:

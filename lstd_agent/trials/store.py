@@ -98,7 +98,7 @@ class TrialStore(UserLoop):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The version is read before the state, which another version may not be able to read.
-        return _unpickled, (type(self), _version()), {**vars(self), "_lock": None}
+        return _unpickled, (type(self), installed_version()), {**vars(self), "_lock": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, _lock=threading.RLock())  # a copy has a lock of its own
@@ -405,18 +405,17 @@ class TrialStore(UserLoop):
 _STAY = frozenset((*signature(TrialStore).parameters, "encoding", "actions"))
 
 
-def _version() -> str:
+def installed_version(package: str = "unichain-gym") -> str:
+    """Return the version of an installed package, by default of this one."""
     try:
-        return metadata.version("unichain-gym")
+        return metadata.version(package)
     except metadata.PackageNotFoundError:
         return "not installed"
 
 
 def _unpickled(kind: type[TrialStore], version: str) -> TrialStore:
     """Return an agent without its state, or raise if another version pickled it."""
-    if version != _version():
-        raise InvalidInputError(
-            f"the agent was pickled by unichain-gym {version}, and {_version()} is installed: "
-            "unpickle it with that version, and write it to a file by save()"
-        )
+    if version != (own := installed_version()):
+        told = f"the agent was pickled by unichain-gym {version}, and {own} is installed: unpickle "
+        raise InvalidInputError(f"{told}it with that version, and write it to a file by save()")
     return kind.__new__(kind)

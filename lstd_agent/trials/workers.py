@@ -352,15 +352,14 @@ def _blocked_signals() -> Iterator[None]:
         yield
         return
     held: list[int] = []
-    handlers = []
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTS)
     # Other threads, such as those of BLAS, may still get a signal, whose handler runs in this one.
-    if threading.current_thread() is threading.main_thread():
-        handlers = [signal.signal(each, lambda got, _: held.append(got)) for each in _INTERRUPTS]
+    mine = _INTERRUPTS if threading.current_thread() is threading.main_thread() else ()
+    handlers = [signal.signal(each, lambda number, _: held.append(number)) for each in mine]
     try:
         yield
     finally:
-        for each, handler in zip(_INTERRUPTS, handlers, strict=False):
+        for each, handler in zip(mine, handlers, strict=True):
             signal.signal(each, handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         for number in held[:1]:

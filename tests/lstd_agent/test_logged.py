@@ -531,8 +531,8 @@ def test_actions_drawn_with_other_probabilities_are_refused() -> None:
 def test_actions_after_a_trial_was_cut_short_are_not_counted() -> None:
     lengths = np.array([7, 3, 7, 1, 7])
     trials = KeptTrials.of(STATES, REWARDS, lengths, ACTIONS)
-    taken: Any = SeminormLSTDAgent(np.eye(6)).add(trials).batches.taken
-    assert sum(each.count.sum() for each in taken if each is not None) == lengths.sum()
+    counted: Any = SeminormLSTDAgent(np.eye(6)).add(trials).batches.counted
+    assert sum(taken.count.sum() for _, taken in counted if taken is not None) == lengths.sum()
 
 
 def test_whole_numbers_of_a_table_are_actions_of_a_policys_table() -> None:

@@ -479,7 +479,7 @@ def test_a_pickle_of_another_version_is_refused_before_its_state_is_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pickled = pickle.dumps(discrete())
-    monkeypatch.setattr("lstd_agent.trials.store._version", lambda: "9.0.0")
+    monkeypatch.setattr("lstd_agent.trials.store.installed_version", lambda: "9.0.0")
     damaged = pickled.replace(b"lstd_agent.trials.counted", b"lstd_agent.trials.other__")
     for content in (pickled, damaged):
         with pytest.raises(InvalidInputError, match=r"pickled by unichain-gym .*, and 9.0.0 is in"):

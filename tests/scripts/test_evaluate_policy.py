@@ -386,7 +386,7 @@ def test_errors_that_would_not_fit_are_left_out_with_the_reason(
     report = report_of(capsys, "Unichain-h6-v0", *FEW)
     assert "total_rems" not in report
     assert "exact" in report["states"]
-    assert report["totals_left_out"].endswith("of memory, and 9.77 KiB are free")
+    assert report["totals_left_out"].endswith("of memory, and 10 kB are free")
     assert evaluate.main(["Unichain-h6-v0", *FEW]) == 0
     assert "total rems and repb left out: they would take" in capsys.readouterr().out
 
