@@ -344,10 +344,7 @@ def _end_with_parent(watched: Connection) -> None:
 
 @contextmanager
 def _blocked_signals() -> Iterator[None]:
-    """Block Ctrl-C and SIGTERM of a worker until `_end_with_parent`, and hold back our own.
-
-    Otherwise the worker's imports would print tracebacks, or it would wait for facts in vain.
-    """
+    """Hold signals back: a worker before `_end_with_parent` shall print no traceback."""
     if not hasattr(signal, "pthread_sigmask"):  # on Windows
         yield
         return

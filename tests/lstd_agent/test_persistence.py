@@ -370,7 +370,7 @@ def options_of(held: Any) -> Any:
         (changed("trials.transition_counts.indices", lambda a: a + 10**6), "indices must be"),
         (changed("trials.transition_counts.indptr", lambda a: a[::-1].copy()), "damaged"),
         (changed("trials.transition_counts.data", lambda a: a + 1), "sum to"),
-        (changed("trials.reward_sums.data", lambda a: a * np.nan), "finite numbers"),
+        (changed("trials.reward_sums.data", lambda a: a * np.nan), "reward_sums must be finite"),
         (changed("trials.n_by_batch", lambda a: -a), "no trials in batches"),
         (changed("trials.n_by_batch", lambda a: a[:-1]), "damaged"),
         (changed("trials.sample.trials.observations", lambda a: a + np.uint8(200)), "other states"),

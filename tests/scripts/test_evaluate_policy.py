@@ -228,7 +228,7 @@ BAD_ARGUMENTS = [
     (("FrozenPond-v1",), "Environment `FrozenPond` doesn't exist."),
     (("Unichain-h36d-v0",), "does not divide evenly among 4 streams; the nearest valid ones:"),
     (("no_such_module:Env-v0",), "ModuleNotFoundError: No module named 'no_such_module'"),
-    (("Unichain-h99999999999-v0",), "h99999999999 would take about 45.5 TiB of memory"),
+    (("Unichain-h99999999999-v0",), "h99999999999 would take about 50 TB of memory"),
     (("Unichain-h6-v0", "--trials", "9" * 20), "fewer --trials, or allow more than 15"),
     ((TAXI, "--restart"), "give a smaller --t-max"),
     (("Unichain-h3-v0", "--policy", "uniform", "--save", "/dev/null/x.npz"), "cannot write"),
