@@ -53,15 +53,9 @@ EnvSource: TypeAlias = str | Callable[[], AnyEnv]
 
 MAX_RETRIES = 3
 
-# Largest number of trials of a shard, and the wanted number of shards.
-_MAX_TRIALS = 50_000
-_SHARDS = 20
-
-# Copies of an environment that step together, at most.
-_MAX_COPIES = 25_000
-
-# Tasks handed to an executor of unknown size, running or waiting.
-_MIN_SUBMITTED = 64
+# Most trials of a shard, and the wanted number of shards; most copies of an environment that step
+# together; tasks handed to an executor of unknown size, running or waiting.
+_MAX_TRIALS, _SHARDS, _MAX_COPIES, _MIN_SUBMITTED = 50_000, 20, 25_000, 64
 
 _INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 
