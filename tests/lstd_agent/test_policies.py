@@ -315,14 +315,16 @@ def test_a_policys_array_that_was_changed_in_place_is_another_policy() -> None:
         held[0] = 1
 
 
-MASKED = np.ma.masked_array([[0, 1, 0, 1]] * 3, mask=[[0, 0, 1, 0]] * 3)
+MASKED = np.ma.masked_array([[0, 1, 0, 1]] * 3, mask=[[False, False, True, False]] * 3)
 
 
 @pytest.mark.parametrize(
     "add",
     [
         lambda agent: agent.add_trials(MASKED, np.ones((3, 3))),
-        lambda agent: agent.add_trials(MASKED.data, np.ma.masked_array(np.ones((3, 3)), np.eye(3))),
+        lambda agent: agent.add_trials(
+            MASKED.data, np.ma.masked_array(np.ones((3, 3)), np.eye(3, dtype=bool))
+        ),
         lambda agent: agent.add_trials(MASKED.data, np.ones((3, 3)), MASKED[:, 1:]),
         lambda agent: agent.add_trials(MASKED.data, np.ones((3, 3)), durations=MASKED[:, :3]),
         lambda agent: agent.add(KeptTrials.of(MASKED, np.ones((3, 3)))),
