@@ -24,9 +24,8 @@ from typing import Any, TypeVar
 
 import lstd_agent
 import unichain_gym
-from lstd_agent.errors import InvalidInputError
+from lstd_agent.errors import InvalidInputError, installed_version
 from lstd_agent.progress import progress_bar
-from lstd_agent.trials.store import installed_version
 from lstd_agent.trials.workers import WorkerError, open_executor, run_tasks
 
 __all__ = ["Row", "RowStore", "WorkerError", "code_version", "open_executor", "provenance"]

@@ -30,11 +30,9 @@ from lstd_agent.trials.spaces import is_batch, plain_array
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-# Number of timesteps of finished single trials that are added up together: a few megabytes.
-_MOST_WAITING = 2**18
-
-# Standardized features are measured on at most so many numbers.
-_MOST_MEASURED = 2**26
+# Most timesteps of finished single trials that are added up together, a few megabytes; most numbers
+# on which standardized features are measured.
+_MOST_WAITING, _MOST_MEASURED = 2**18, 2**26
 
 
 class UserLoop:

@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from concurrent.futures import Executor
 from dataclasses import replace
 from functools import reduce
-from importlib import metadata
 from inspect import signature
 from operator import add
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -21,7 +20,13 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import ArrayLike, NDArray
 
-from lstd_agent.errors import InvalidInputError, NotFittedError, check_choice, check_integer
+from lstd_agent.errors import (
+    InvalidInputError,
+    NotFittedError,
+    check_choice,
+    check_integer,
+    installed_version,
+)
 from lstd_agent.features.tables import Features, Standardized
 from lstd_agent.trials.collect import AnyEnv, Explore, Request
 from lstd_agent.trials.counted import Batches, CountedTrials, Portion
@@ -403,14 +408,6 @@ class TrialStore(UserLoop):
 
 
 _STAY = frozenset((*signature(TrialStore).parameters, "encoding", "actions"))
-
-
-def installed_version(package: str = "unichain-gym") -> str:
-    """Return the version of an installed package, by default of this one."""
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return "not installed"
 
 
 def _unpickled(kind: type[TrialStore], version: str) -> TrialStore:
