@@ -120,15 +120,6 @@ class Jackknife:
         each = zip(self.solved, self.subsets.segments, self.gains, strict=True)
         return self._error(self.start_bias, [self._start_bias(*one) for one in each])
 
-    @property
-    def start_value_error(self) -> float:
-        """Standard error of the mean value of the start."""
-        # The starts of all trials: a batch may have other starts.
-        mean = total(self.fitted.segments.between(0, 1)).mean
-        every = self.fitted.solved, *self.solved
-        values = [float(mean @ solved[0].columns[:, 0]) for solved in every]
-        return self._error(values[0], values[1:])
-
     def _error(self, whole: float, without: Sequence[float]) -> float:
         found = batch_standard_errors(np.array([whole]), np.array(without)[:, None], self.n_trials)
         return float(found[0])
@@ -207,7 +198,7 @@ class Fit:
         n_samples = np.maximum(self.system.n_samples, 1)[neighborhood]
         return of_each(self.samples_of(states), neighborhood) / n_samples
 
-    def compare(self, a: Any, b: Any, t: ArrayLike | None = None) -> Comparison:
+    def compare(self, a: Any, b: Any, t: ArrayLike | None, conflict: Any) -> Comparison:
         """See `SeminormLSTDAgent.compare`."""
         found = [self._answering(side, t) for side in (a, b)]
         sides = [(self.encoding.rows(states), states, k) for states, k, _ in found]
@@ -222,6 +213,8 @@ class Fit:
             error = float(np.hypot(error, np.linalg.norm(unseen) / len(states)))
             if not self._robust(states, neighborhood).all():
                 error = np.inf
+        if not any(neighborhood.any() for *_, neighborhood in sides):  # trials start in the first
+            error = max(error, conflict(*(states for _, states, _ in sides)))
         value = float(difference(self.system)[0])
         return Comparison(value, error, len(self.jackknife.n_trials) - 1)
 
