@@ -5,11 +5,13 @@ A warning says what is wrong, in numbers, what to do, and which number to use in
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 import lstd_agent.checks as checks
 import lstd_agent.fit_checks as shown
-from lstd_agent.arrays import BoolArray, States
+from lstd_agent.arrays import BoolArray
 from lstd_agent.features.rows import FeatureSizes
 from lstd_agent.fit import Fit, of_each
 from lstd_agent.summary import as_html
@@ -52,8 +54,9 @@ class Diagnostics:
     misfits, start_agrees, prefers_returns : list of Misfit, bool
         Groups of starts whose values contradict returns, most significant first; whether there are
         none; and whether returns give the better difference of starts.
-    gain_conflict, start_conflict : float
-        By how much trials contradict the gain and the start's bias; 0 if this may be noise.
+    gain_conflict, start_conflict, conflict : float, float, function of starts a and b
+        By how much trials contradict the gain, the start's bias, and the value of encoded starts a
+        less that of b; 0 if this may be noise.
     rare, error_unknown : float, bool
         By how much one trial changes the mean value of the start, if few rare rewards decide it,
         else 0; and whether they do, so that errors may be far too small.
@@ -126,7 +129,11 @@ class Diagnostics:
         self.gain_conflict = shown.conflict(late, every, least) / time
         self.start_conflict = shown.conflict(early, every, least)
         u, taken = np.nansum(delta, axis=1), np.isfinite(delta).sum(axis=1)
-        self._surprises = u - taken * u.sum() / max(int(taken.sum()), 1), first, least
+        whole = u - taken * u.sum() / max(int(taken.sum()), 1)
+        self.conflict = partial(shown.conflict_of_starts, whole, first, least)
+        earned = np.nansum(R - checks.mean_of(R), axis=1)
+        if checks.few_events(earned):  # the tail may lack rare rewards that whole trials have
+            self.gain_conflict = max(self.gain_conflict, earned.std() / np.sqrt(N) / T / time)
         self.gain_error = self.start_error = np.nan
         if fit.n_batches > 1 and not source.is_sparse:
             self.gain_error = max(fit.jackknife.gain_error, self.gain_conflict)
@@ -144,8 +151,7 @@ class Diagnostics:
         self.gain, self.gain_rows, self.gain_share = gain.value, gain.rows, gain.share
         off = checks.check_gain(R, delta, tail.unit) / time
         self.gain_off = off if tail.settled and tail.known and gain.rows != "mean" else 0.0
-        earned = np.nansum(R, axis=1)
-        noise = max(_LARGEST_ERROR * max(tail.unit, earned.std()), 1e-9 * np.abs(earned).max())
+        noise = max(_LARGEST_ERROR * max(tail.unit, earned.std()), checks.rounding_of(R))
         self.start_noise = bool(self.start_error > noise)
         self.start_value = float(np.nanmean(v[:, 0]))
         self.start_rewards = self.start_value + float(u.mean())
@@ -168,11 +174,6 @@ class Diagnostics:
         self.features, left_out = FeatureSizes.of(candidates, least), fit.fitted.left_out
         too_many = left_out is not None and left_out.number > _MOST_LEFT_OUT * left_out.of
         self.others = (str(left_out),) * too_many
-
-    def conflict(self, a: States, b: States) -> float:
-        """Return by how much trials contradict the value of encoded starts a less that of b."""
-        u, first, least = self._surprises
-        return shown.conflict(u, [shown.trial_weights(first, x) for x in (a, b)], least)
 
     @property
     def settled(self) -> bool:

@@ -96,18 +96,15 @@ class Jackknife:
 
         The long run is that of the rows of the gain or, for a given gain, the tail.
         """
-        edges, n_timesteps = segments.edges, int(segments.edges[-1])
-
-        def mean(start: int, stop: int) -> float:
-            i, j = np.searchsorted(edges, (start, stop))
-            windows = self.fitted.system.neighborhood_at(edges[i:j])
-            runs, w = map(total, segments.factors[i:j]), (solved[k].columns[:, 0] for k in windows)
-            sums = [(x.sums[: x.p] @ each, x.n) for x, each in zip(runs, w, strict=True)]
-            return float(sum(x for x, _ in sums) / max(sum(n for _, n in sums), 1.0))
-
+        start = float(total(segments.between(0, 1)).mean @ solved[0].columns[:, 0])
         if gain.settled is not None:
-            return mean(0, 1) - float(gain.settled @ solved[-1].columns[:, 0])
-        return mean(0, 1) - mean(n_timesteps // 2, n_timesteps)
+            return start - float(gain.settled @ solved[-1].columns[:, 0])
+        tail = segments.edges[:-1] >= segments.edges[-1] // 2
+        windows = self.fitted.system.neighborhood_at(segments.edges[:-1][tail])
+        runs = [total(segments.factors[i]) for i in np.flatnonzero(tail)]
+        each = zip(runs, windows, strict=True)
+        sums = [x.sums[: x.p] @ solved[k].columns[:, 0] for x, k in each]
+        return start - float(sum(sums) / max(sum(x.n for x in runs), 1.0))
 
     @property
     def start_bias(self) -> float:

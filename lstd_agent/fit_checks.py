@@ -43,6 +43,11 @@ def conflict(u: FloatArray, sides: Sequence[FloatArray], least: float) -> float:
     return abs(off) if abs(off) > most else 0.0
 
 
+def conflict_of_starts(u: FloatArray, first: Any, least: float, a: Any, b: Any) -> float:
+    """Return the conflict of trials from starts a with trials from starts b, of those ``first``."""
+    return conflict(u, [trial_weights(first, each) for each in (a, b)], least)
+
+
 def mean_and_noise(
     x: FloatArray, sides: Sequence[FloatArray], kind: IntArray
 ) -> tuple[float, float]:
@@ -270,18 +275,16 @@ def direct_difference(
         return np.nan, np.inf
     sides = [w / w.sum() for w in sides]
 
-    def seen(start: int, stop: int) -> tuple[float, float]:
-        return mean_and_noise(C[:, stop] - C[:, start], sides, number)
-
     grid = np.unique(np.geomspace(1, T, 16).astype(int)).tolist()
     rounding = 1e-9 * float(np.abs(C).max())
     for horizon in grid:
         # Compare with the error up to here: noise of later rewards must not hide a difference.
-        most = seen(0, horizon)[1] + rounding
-        if all(abs(seen(horizon, K)[0]) <= most for K in grid if horizon < K):
+        most = mean_and_noise(C[:, horizon], sides, number)[1] + rounding
+        later = [C[:, K] - C[:, horizon] for K in grid if horizon < K]
+        if all(abs(mean_and_noise(x, sides, number)[0]) <= most for x in later):
             break
     stop = min(T, 3 * horizon // 2)
-    difference, error = seen(0, stop)
+    difference, error = mean_and_noise(C[:, stop], sides, number)
     few = any(checks.few_events(C[w > 0, stop]) for w in sides)
     return difference, np.inf if few else error
 
