@@ -32,8 +32,9 @@ LEVEL, MIN_TRIALS, FEWEST_TRIALS = 0.03 / 5, 24, 12
 _MISSING, _SURE, _MAYBE, _MOVES = 0.15, 0.8, 0.3, 0.25
 
 # The share of the correlation that is left after a quarter of the trial where trials mix; the share
-# of E beyond which own means matter; with fewer rows the correlation itself decides.
-_LASTING, _OWN, _FEW_ROWS = 0.5, 0.05, 50
+# of E beyond which own means matter; with fewer rows the correlation itself decides. The share of
+# whole trials that shows late rewards.
+_LASTING, _OWN, _FEW_ROWS, _WHOLE = 0.5, 0.05, 50, 0.9
 
 # Share of E beyond which misfits, and deviations between groups, matter; smallest correlation of
 # surprises that matters; their smallest deviation as a share of E; number of classes of values.
@@ -310,15 +311,24 @@ def late_surprises(delta: FloatArray) -> FloatArray:
     return np.asarray(mean + (total - mean * n) / max(float(n.mean()), _TINY))
 
 
-def check_gain(R: FloatArray, delta: FloatArray, unit: float) -> float:
-    """Return by how much the tail earns more than the gain; 0 if this is noise or does not matter.
+def check_gain(R: FloatArray, gain: float, error: float, unit: float) -> float:
+    """Return the mean reward of late timesteps less the gain (0 if alike), given the gain's error.
 
-    Surprises allow for a period, and for states that still move.
+    The last L timesteps are compared, L from an eighth to a half of the trial; the smallest
+    difference counts. Any period of up to a quarter of the trial divides one such L. If many trials
+    were cut short, the others may be unlike them, and nothing is compared.
     """
-    late, T = late_surprises(delta), R.shape[1]
-    surely = len(late) >= MIN_TRIALS and abs(float(self_normalized(late))) > critical(1)
-    off = float(late.mean()) * surely
-    return off if abs(off) * T > max(_MISSING * unit, rounding_of(R)) else 0.0
+    T, C = R.shape[1], partial_sums(R)
+    C = C[np.isfinite(C[:, T])]
+    if T < 4 or len(C) < max(MIN_TRIALS, _WHOLE * len(R)):
+        return 0.0
+    L = np.arange(max(1, T // 8), T // 2 + 1)
+    u = (C[:, [T]] - C[:, T - L]) / L - gain
+    off = u.mean(axis=0)
+    noise = critical(0.5) * np.hypot(np.linalg.norm(u, axis=0) / len(u), error)
+    nearest = float(off[np.abs(off).argmin()])
+    least = max(_MISSING * unit, rounding_of(R)) / T
+    return nearest if (np.abs(off) > noise).all() and abs(nearest) > least else 0.0
 
 
 def check_starts(

@@ -42,7 +42,7 @@ class Diagnostics:
         The gain, its standard error, its effective share of the samples, and which samples
         determine it ("tail", "all" or "given"; "mean": none do, and it is the tail's mean reward).
     gain_off : float
-        By how much the last timesteps earn more than the gain; 0 if they do not differ.
+        By how much the last timesteps, at least, earn more than the gain; 0 if they do not differ.
     mean_duration : float
         Mean time that a step of the tail takes; 1 where trials have no durations.
     starts, start_samples, start_determined, start_tolerable : list, ndarray
@@ -135,9 +135,10 @@ class Diagnostics:
         if checks.few_events(earned):  # the tail may lack rare rewards that whole trials have
             self.gain_conflict = max(self.gain_conflict, earned.std() / np.sqrt(N) / T / time)
         self.gain_error = self.start_error = np.nan
+        gain_noise = 0.0
         if fit.n_batches > 1 and not source.is_sparse:
-            self.gain_error = max(fit.jackknife.gain_error, self.gain_conflict)
-            self.start_error = fit.jackknife.start_bias_error
+            gain_noise, self.start_error = fit.jackknife.gain_error, fit.jackknife.start_bias_error
+            self.gain_error = max(gain_noise, self.gain_conflict)
         noise = float(np.nan_to_num(self.start_error))
         found, self.rare = checks.check_starts(R, v, delta, groups, tail.unit, noise)
         rows, n_in_row = R, 1.0
@@ -149,8 +150,9 @@ class Diagnostics:
         self.tail_rewards = tuple(float(checks.mean_of(x, (0, 1))) / time for x in halves)
         self.tail, self.mean_duration, self.n_checked, self.stop = tail, time, N, T
         self.gain, self.gain_rows, self.gain_share = gain.value, gain.rows, gain.share
-        off = checks.check_gain(R, delta, tail.unit) / time
-        self.gain_off = off if tail.settled and tail.known and gain.rows != "mean" else 0.0
+        off = checks.check_gain(R, gain.value * time, gain_noise * time, tail.unit) / time
+        known = self.settled and not skipped.any() and gain.rows != "mean"
+        self.gain_off = off if known else 0.0
         noise = max(_LARGEST_ERROR * max(tail.unit, earned.std()), checks.rounding_of(R))
         self.start_noise = bool(self.start_error > noise)
         self.start_value = float(np.nanmean(v[:, 0]))
@@ -262,7 +264,7 @@ class Diagnostics:
             )
         if self.gain_off:
             found.append(
-                f"the last timesteps earn {abs(self.gain_off):.3g} "
+                f"the last timesteps earn at least {abs(self.gain_off):.3g} "
                 f"{'more' if self.gain_off > 0.0 else 'less'} than the gain, {self.gain:.6g}, and "
                 f"an error of it changes a start's value by up to {self.stop} times as much: use "
                 f"{_DISTINGUISH}, or another backup, or give gain="
