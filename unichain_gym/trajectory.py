@@ -165,7 +165,7 @@ class OutcomeTable:
     def draw(self, state: int, n: int, rng: np.random.Generator) -> IntArray:
         """Draw the n outcomes of a path from a state."""
         count = np.diff(self.first)
-        width = _width(count)
+        width = 1 << int(count.max() - 1).bit_length()
         # The table must not take much more memory than the outcomes, nor more time than it saves.
         most = min(4 * self.p.size + 10**6, n * width.bit_length())
         if n > SHORT and count.size * width <= most:
@@ -186,10 +186,6 @@ class OutcomeTable:
         return np.array(taken, dtype=np.int64)
 
 
-def _width(count: IntArray) -> int:
-    return 1 << int(count.max() - 1).bit_length()
-
-
 class Runs:
     """The runs of a few steps from every state, as many steps as fit in ``most`` cells.
 
@@ -203,7 +199,7 @@ class Runs:
         row, state, p, steps = np.arange(n), np.arange(n), np.ones(n), np.zeros((n, 0), np.int32)
         while steps.shape[1] < LONGEST_RUN:
             count = np.diff(first)[state]
-            width = _width(np.bincount(row, count).astype(np.int64))
+            width = 1 << int(np.bincount(row, count).max() - 1).bit_length()
             if self.width and (n * width > most or width > MOST_RUNS):
                 break
             self.width = width
