@@ -60,7 +60,7 @@ class SeminormLSTDAgent(TrialStore):
         As many anchors as possible in the first half of the timesteps; or the paper's search.
     distance : {"mmd", "tv", "ot"}, MMD or callable
         Distance between the state distributions (S,) of two timesteps. Vectors need the linear MMD,
-        by default with ``width="median"``; counts without stored trials use ``"tv"``.
+        by default of median width; counts without stored trials use ``"tv"``.
     calibration : {"linked", "references"}
         How neighbourhoods are linked: backwards in time, or by reference states as in the paper.
     reference : {"occupancy", "most_common"}
@@ -410,10 +410,10 @@ class SeminormLSTDAgent(TrialStore):
         Functions are not written to ``path``, except features of counted observations, as a table:
         pass the others to `load`. Nor are a trial under way, and a fit of other trials or options.
         """
-        fit, is_fitted = self._fitted, False
+        fit, is_fitted, checked = self._fitted, False, self._fit_options
         if fit is not None and fit.encoding is self.encoding:
             is_fitted = fit.source.n_trials == self.n_trials
-            is_fitted = is_fitted and same_features(fit.options, self._fit_options)
+            is_fitted = is_fitted and same_features(fit.options, checked)
         saved = SavedAgent.of(self.options, self, is_fitted)
         saved.check_sizes()
         write(path, saved, MAKERS)
