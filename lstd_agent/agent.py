@@ -238,7 +238,7 @@ class SeminormLSTDAgent(TrialStore):
     def compare(
         self, a: Any, b: Any, t: ArrayLike | None = None, *, by: Literal["fit", "returns"] = "fit"
     ) -> Comparison:
-        """Return the value of a minus the value of b, with its standard error.
+        """Return the value of a minus that of b; its error is at least what trials contradict.
 
         Parameters
         ----------
@@ -254,7 +254,7 @@ class SeminormLSTDAgent(TrialStore):
             By returns, with another timestep than 0.
         """
         if check_choice("by", by, ("fit", "returns")) == "fit":
-            return self._last_fit.compare(a, b, t)
+            return self._last_fit.compare(a, b, t, self.diagnostics().conflict)
         if t is not None and np.any(np.asarray(t) != 0):
             raise InvalidInputError(f"by='returns' compares starts, at timestep 0; got t={t!r}")
         return compare_returns(self._last_fit, a, b)
@@ -345,8 +345,8 @@ class SeminormLSTDAgent(TrialStore):
 
     @property
     def gain_error_(self) -> float:
-        """Standard error of the gain, by batches of trials; 0 where it was given."""
-        return self._last_fit.jackknife.gain_error
+        """Standard error of the gain, as of `compare`; 0 if it was given and trials agree."""
+        return max(self._last_fit.jackknife.gain_error, self.diagnostics().gain_conflict)
 
     @property
     def start_bias_(self) -> float:
@@ -355,8 +355,8 @@ class SeminormLSTDAgent(TrialStore):
 
     @property
     def start_bias_error_(self) -> float:
-        """Standard error of the start's mean bias, by batches of trials."""
-        return self._last_fit.jackknife.start_bias_error
+        """Standard error of the start's mean bias, as of `compare`."""
+        return max(self._last_fit.jackknife.start_bias_error, self.diagnostics().start_conflict)
 
     @property
     def backup_(self) -> Choice:

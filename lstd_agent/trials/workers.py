@@ -351,7 +351,7 @@ def _blocked_signals() -> Iterator[None]:
         yield
     finally:
         for each, handler in zip(mine, handlers, strict=True):
-            signal.signal(each, handler)
+            signal.signal(each, handler or signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         for number in held[:1]:
             signal.raise_signal(number)
