@@ -60,7 +60,7 @@ class SeminormLSTDAgent(TrialStore):
         As many anchors as possible in the first half of the timesteps; or the paper's search.
     distance : {"mmd", "tv", "ot"}, MMD or callable
         Distance between the state distributions (S,) of two timesteps. Vectors need the linear MMD,
-        by default with ``width="median"``; counts without stored trials use ``"tv"``.
+        by default of median width; counts without stored trials use ``"tv"``.
     calibration : {"linked", "references"}
         How neighbourhoods are linked: backwards in time, or by reference states as in the paper.
     reference : {"occupancy", "most_common"}
@@ -238,7 +238,7 @@ class SeminormLSTDAgent(TrialStore):
     def compare(
         self, a: Any, b: Any, t: ArrayLike | None = None, *, by: Literal["fit", "returns"] = "fit"
     ) -> Comparison:
-        """Return the value of a minus the value of b, with its standard error.
+        """Return the value of a minus that of b; its error is at least what trials contradict.
 
         Parameters
         ----------
@@ -254,7 +254,7 @@ class SeminormLSTDAgent(TrialStore):
             By returns, with another timestep than 0.
         """
         if check_choice("by", by, ("fit", "returns")) == "fit":
-            return self._last_fit.compare(a, b, t)
+            return self._last_fit.compare(a, b, t, self.diagnostics().conflict)
         if t is not None and np.any(np.asarray(t) != 0):
             raise InvalidInputError(f"by='returns' compares starts, at timestep 0; got t={t!r}")
         return compare_returns(self._last_fit, a, b)
@@ -345,8 +345,8 @@ class SeminormLSTDAgent(TrialStore):
 
     @property
     def gain_error_(self) -> float:
-        """Standard error of the gain, by batches of trials; 0 where it was given."""
-        return self._last_fit.jackknife.gain_error
+        """Standard error of the gain, as of `compare`; 0 if it was given and trials agree."""
+        return max(self._last_fit.jackknife.gain_error, self.diagnostics().gain_conflict)
 
     @property
     def start_bias_(self) -> float:
@@ -355,8 +355,8 @@ class SeminormLSTDAgent(TrialStore):
 
     @property
     def start_bias_error_(self) -> float:
-        """Standard error of the start's mean bias, by batches of trials."""
-        return self._last_fit.jackknife.start_bias_error
+        """Standard error of the start's mean bias, as of `compare`."""
+        return max(self._last_fit.jackknife.start_bias_error, self.diagnostics().start_conflict)
 
     @property
     def backup_(self) -> Choice:
@@ -410,10 +410,10 @@ class SeminormLSTDAgent(TrialStore):
         Functions are not written to ``path``, except features of counted observations, as a table:
         pass the others to `load`. Nor are a trial under way, and a fit of other trials or options.
         """
-        fit, is_fitted = self._fitted, False
+        fit, is_fitted, checked = self._fitted, False, self._fit_options
         if fit is not None and fit.encoding is self.encoding:
             is_fitted = fit.source.n_trials == self.n_trials
-            is_fitted = is_fitted and same_features(fit.options, self._fit_options)
+            is_fitted = is_fitted and same_features(fit.options, checked)
         saved = SavedAgent.of(self.options, self, is_fitted)
         saved.check_sizes()
         write(path, saved, MAKERS)

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from lstd_agent.arrays import BoolArray, FloatArray, IntArray
+from lstd_agent.arrays import FloatArray, IntArray
 
 # Probability of a false alarm by one check; fewest trials of a group with an error, and of any.
 LEVEL, MIN_TRIALS, FEWEST_TRIALS = 0.03 / 5, 24, 12
@@ -77,10 +77,9 @@ class Misfit:
 
     group: int
     predicted: float  # mean value by the fit
-    direct: float  # by rewards above the gain of ``horizon`` timesteps
+    direct: float  # by rewards above the gain of ``horizon`` timesteps, and the value after these
     error: float  # standard error of the difference
     horizon: int
-    closed: bool  # whether ``direct`` includes the fitted value after the horizon
     start: Any = None  # one of ``n_starts`` different starts; None for all trials
     n_starts: int = 0
 
@@ -92,7 +91,7 @@ class Misfit:
             who = f"the value of start {in_a_line(self.start)}"
         return (
             f"{who} is {self.predicted:.6g} by the features, and {self.direct:.6g} by the rewards "
-            f"of the next {self.horizon} timesteps{' and the value there' if self.closed else ''} "
+            f"of the next {self.horizon} timesteps and the value there "
             f"(difference {self.predicted - self.direct:.3g}, standard error {self.error:.2g})"
         )
 
@@ -126,6 +125,11 @@ def mean_of(x: FloatArray, axis: int | tuple[int, ...] = 0) -> FloatArray:
     seen = np.isfinite(x)
     n = np.maximum(seen.sum(axis=axis), 1)
     return np.asarray(np.where(seen, x, 0.0).sum(axis=axis) / n)
+
+
+def rounding_of(R: FloatArray) -> float:
+    """Return the size of rounding in sums of the rewards of a trial."""
+    return float(_ROUNDING * R.shape[1] * np.nanmax(np.abs(R), initial=0.0))
 
 
 def still_missing(R: FloatArray, length: int, least: float = 0.0) -> tuple[float, float, float]:
@@ -162,6 +166,17 @@ def still_missing(R: FloatArray, length: int, least: float = 0.0) -> tuple[float
     return mean, float(np.sqrt(p @ (error**2 + (M - mean) ** 2))), sure
 
 
+def large(groups: Sequence[IntArray]) -> list[IntArray]:
+    """Return the group of all trials, and groups of at least `MIN_TRIALS`."""
+    return [*groups[:1], *(group for group in groups[1:] if len(group) >= MIN_TRIALS)]
+
+
+def unit_of(R: FloatArray, groups: Sequence[IntArray]) -> float:
+    """Return E."""
+    last = float(mean_of(R[:, -max(1, R.shape[1] // 4) :], axis=(0, 1)))
+    return max(float(np.ptp(np.append(0, np.cumsum(mean_of(R[k]) - last)))) for k in groups)
+
+
 def check_tail(
     R: FloatArray, blocks: Sequence[FloatArray], groups: Sequence[IntArray]
 ) -> TailCheck:
@@ -170,10 +185,8 @@ def check_tail(
     L runs from a quarter to a half of the tail. Any period of up to a quarter of the trial divides
     one such L, so only a true movement of rewards, or of features of a block, shows at every L.
     """
-    groups = [*groups[:1], *(group for group in groups[1:] if len(group) >= MIN_TRIALS)]
-    T, h = R.shape[1], R.shape[1] // 2
-    last = float(mean_of(R[:, -max(1, T // 4) :], axis=(0, 1)))
-    E = max(float(np.ptp(np.append(0, np.cumsum(mean_of(R[k]) - last)))) for k in groups)
+    groups = large(groups)
+    T, h, E = R.shape[1], R.shape[1] // 2, unit_of(R, groups)
     few, most = max(1, -(-(T - h) // 4)), max(1, (T - h) // 2)
     every = np.arange(max(few, most - 48), most + 1)
     lengths = np.unique(np.append(every, np.linspace(few, most, 16).astype(int)))
@@ -227,26 +240,6 @@ def _movement_left(F: FloatArray, lengths: IntArray, z: float) -> float:
         if least <= _MOVES:
             break
     return float(least)
-
-
-def check_gain(R: FloatArray, gain: float, error: float, unit: float) -> float:
-    """Return the mean reward of late timesteps less the gain (0 if alike), given the gain's error.
-
-    The last L timesteps are compared, L from an eighth to a half of the trial; the smallest
-    difference counts. Any period of up to a quarter of the trial divides one such L. If many trials
-    were cut short, the others may be unlike them, and nothing is compared.
-    """
-    T, C = R.shape[1], partial_sums(R)
-    C = C[np.isfinite(C[:, T])]
-    if T < 4 or len(C) < max(MIN_TRIALS, _WHOLE * len(R)):
-        return 0.0
-    L = np.arange(max(1, T // 8), T // 2 + 1)
-    u = (C[:, [T]] - C[:, T - L]) / L - gain
-    off = u.mean(axis=0)
-    noise = critical(0.5) * np.hypot(np.linalg.norm(u, axis=0) / len(u), error)
-    nearest = float(off[np.abs(off).argmin()])
-    least = max(_MISSING * unit, _ROUNDING * T * float(np.abs(C).max())) / T
-    return nearest if (np.abs(off) > noise).all() and abs(nearest) > least else 0.0
 
 
 def check_own_means(R: FloatArray, unit: float, total: float = 1.0) -> float:
@@ -307,24 +300,52 @@ def check_hidden(delta: FloatArray, values: FloatArray, unit: float) -> float:
     return correlation if surely and correlation > _ALIKE and amount > _SPREAD * unit else 0.0
 
 
+def late_surprises(delta: FloatArray) -> FloatArray:
+    """Return a number (N,) for each trial, whose mean is the mean surprise of the tail.
+
+    That mean is how far the gain is off. The number's spread is the noise, however long trials are.
+    """
+    late = delta[:, delta.shape[1] // 2 :]
+    total, n = np.nansum(late, axis=1), np.isfinite(late).sum(axis=1)
+    mean = total.sum() / max(int(n.sum()), 1)
+    return np.asarray(mean + (total - mean * n) / max(float(n.mean()), _TINY))
+
+
+def check_gain(R: FloatArray, gain: float, error: float, unit: float) -> float:
+    """Return the mean reward of late timesteps less the gain (0 if alike), given the gain's error.
+
+    The last L timesteps are compared, L from an eighth to a half of the trial; the smallest
+    difference counts. Any period of up to a quarter of the trial divides one such L. If many trials
+    were cut short, the others may be unlike them, and nothing is compared.
+    """
+    T, C = R.shape[1], partial_sums(R)
+    C = C[np.isfinite(C[:, T])]
+    if T < 4 or len(C) < max(MIN_TRIALS, _WHOLE * len(R)):
+        return 0.0
+    L = np.arange(max(1, T // 8), T // 2 + 1)
+    u = (C[:, [T]] - C[:, T - L]) / L - gain
+    off = u.mean(axis=0)
+    noise = critical(0.5) * np.hypot(np.linalg.norm(u, axis=0) / len(u), error)
+    nearest = float(off[np.abs(off).argmin()])
+    least = max(_MISSING * unit, rounding_of(R)) / T
+    return nearest if (np.abs(off) > noise).all() and abs(nearest) > least else 0.0
+
+
 def check_starts(
     R: FloatArray,
     values: FloatArray,
     delta: FloatArray,
-    gain: float,
     groups: Sequence[IntArray],
     unit: float,
-    settled: bool,
-    gain_rows: str = "tail",
+    start_error: float = 0.0,
 ) -> tuple[list[Misfit], float]:
     """Compare the values of starts with the rewards of their trials.
 
     u(H), the sum of the first H surprises, has mean 0 from any start if values are right; NaN is
-    left out. If the tail has settled, T is also tested with rewards alone, whose weights fall to 0
-    in the tail, so that the phase of a period does not matter. A wrong gain adds the same amount to
-    all trials: groups are tested without it, all trials with the noise of the gain by its rows (a
-    given one is off at each of T timesteps). All trials, groups of `MIN_TRIALS`, and differences
-    between all groups (`_between`) share the level in thirds.
+    left out. A wrong gain adds the same amount to all trials: groups are tested without it; all
+    trials less the surprises of the tail, with the standard error of the fitted values, too. All
+    trials, groups of `MIN_TRIALS`, and differences between all groups (`_between`) share the level
+    in thirds.
 
     Returns misfits by group, at the longest horizon, most significant first; and how much one trial
     changes the start's mean value, if few rare rewards may hide a misfit or are all noise, else 0.
@@ -332,46 +353,37 @@ def check_starts(
     from scipy.special import stdtrit  # takes long to import
 
     T, taken = R.shape[1], np.isfinite(delta)
-    whole: BoolArray = np.asarray(taken.all(axis=1))
     earned = np.nansum(R - mean_of(R), axis=1)
     rare, decides = few_events(earned), few_events(earned, _LONE)
-    C, n, paid = (partial_sums(np.where(taken, x, 0.0)) for x in (delta, 1.0, R))
-    tests = [(H, True) for H in sorted({max(1, T // 8), max(1, T // 4), max(1, T // 2), T})]
-    tests += [(T, False)] * settled
-    level = LEVEL / 3 / len(tests)
-    n_groups = max(1, sum(len(group) >= MIN_TRIALS for group in groups[1:]))
-    least = max(_MISFIT * unit, _ROUNDING * T * float(np.nanmax(np.abs(R), initial=0.0)))
-    # Weights of rewards alone: 1 up to the tail, and down to 0 along two parabolas there.
-    x = np.clip((np.arange(T) + 0.5 - T // 2) / (T - T // 2), 0.0, 1.0)
-    fade = np.where(x < 0.5, 1.0 - 2.0 * x**2, 2.0 * (1.0 - x) ** 2)
+    C, n = (partial_sums(np.where(taken, x, 0.0)) for x in (delta, 1.0))
+    late = late_surprises(delta)
+    horizons = sorted({max(1, T // 8), max(1, T // 4), max(1, T // 2), T})
+    level = LEVEL / 3 / len(horizons)
+    n_groups = max(1, len(large(groups)) - 1)
+    least = max(_MISFIT * unit, rounding_of(R))
     found: dict[int, Misfit] = {}
     between = None
 
     def misfit(i: int, mean: float, error: float) -> Misfit:
         predicted = float(values[groups[i], 0].mean())
-        return Misfit(i, predicted, predicted + mean, error, H, closed)
+        return Misfit(i, predicted, predicted + mean, error, H)
 
-    for H, closed in tests:
+    for H in horizons:
         u, steps, ok = C[:, H], n[:, H], n[:, H] > 0
-        if not closed:
-            ok, u = whole, np.where(whole, (R - gain) @ fade - values[:, 0], 0.0)
         rate = steps / max(float(steps[ok].sum()), 1.0)
         u0 = np.where(ok, u - rate * u[ok].sum(), 0.0)
         kept = [(i, group[ok[group]]) for i, group in enumerate(groups)]
         kept = [(i, group) for i, group in kept if len(group) > 1]
-        if closed and (worst := _between(u0, kept[1:], unit, level)):
+        if worst := _between(u0, kept[1:], unit, level):
             between = misfit(*worst)
         errors = _errors_of_groups(u0, rate, [group for _, group in kept])
         for (i, group), error in zip(kept, errors, strict=True):
-            if len(group) < MIN_TRIALS or (i == 0 and not closed):
+            if len(group) < MIN_TRIALS:
                 continue
             x = noise = u0[group]
             if i == 0:
-                x, start = u[group], 0 if gain_rows == "all" else T // 2
-                r, m = (z[group, T] - z[group, start] for z in (paid, n))
-                off = n[group, T if gain_rows == "given" else H].mean() / max(m.mean(), _TINY)
-                noise = x - off * (r - m * (r.sum() / max(m.sum(), 1.0)))
-                error = float(np.linalg.norm(noise)) / len(noise)
+                x = noise = u[group] - steps[group].mean() * late[group]
+                error = float(np.hypot(noise.std() / np.sqrt(len(noise)), start_error))
             p = level / 2 / (n_groups if i else 1)
             z, room = -float(stdtrit(len(group) - 1, p)), 0.0
             if rare or few_events(noise):
@@ -384,10 +396,12 @@ def check_starts(
                 found[i] = misfit(i, float(x.mean()), error)
     if between:
         found.setdefault(between.group, between)
-    sureness = {k: abs(m.direct - m.predicted) / max(m.error, _TINY) for k, m in found.items()}
     share = float(np.abs(earned).max()) / len(earned) * decides
-    misfits = [found[k] for k in sorted(found, key=lambda k: -sureness[k])]
-    return misfits, float(share * (share > _RARE * unit))
+    if share > 0.0:  # the rare rewards must not make up E
+        others = np.arange(len(R)) != np.abs(earned).argmax()
+        unit = unit_of(np.where(others[:, None], R, np.nan), large(groups))
+    sureness = {m: abs(m.direct - m.predicted) / max(m.error, _TINY) for m in found.values()}
+    return sorted(sureness, key=lambda m: -sureness[m]), float(share * (share > _RARE * unit))
 
 
 def _between(

@@ -5,6 +5,8 @@ A warning says what is wrong, in numbers, what to do, and which number to use in
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 import lstd_agent.checks as checks
@@ -52,6 +54,9 @@ class Diagnostics:
     misfits, start_agrees, prefers_returns : list of Misfit, bool
         Groups of starts whose values contradict returns, most significant first; whether there are
         none; and whether returns give the better difference of starts.
+    gain_conflict, start_conflict, conflict : float, float, function of starts a and b
+        By how much trials contradict the gain, the start's bias, and the value of encoded starts a
+        less that of b; 0 if this may be noise.
     rare, error_unknown : float, bool
         By how much one trial changes the mean value of the start, if few rare rewards decide it,
         else 0; and whether they do, so that errors may be far too small.
@@ -119,10 +124,26 @@ class Diagnostics:
         groups, gain = shown.start_groups(first), fit.fitted.gain
         tail = checks.check_tail(R, [block[:, :T] for block in blocks], groups)
         delta = np.where(skipped, np.nan, R - gain.value * time + v[:, 1:] - v[:, :-1])
-        settled = tail.settled and not skipped.any()
-        found, self.rare = checks.check_starts(
-            *(R, v, delta, gain.value * time, groups, tail.unit, settled), gain_rows=gain.rows
-        )
+        # Trials that were drawn from counts do not show the noise of rewards.
+        least = np.inf if self.drawn else checks.rounding_of(R)
+        early, late = delta[:, : T // 2], checks.late_surprises(delta)
+        early = np.nansum(early, axis=1) - np.isfinite(early).sum() / N * late
+        every = [np.full(N, 1.0 / N)]
+        self.gain_conflict = shown.conflict(late, every, least) / time
+        self.start_conflict = shown.conflict(early, every, least)
+        u, taken = np.nansum(delta, axis=1), np.isfinite(delta).sum(axis=1)
+        whole = u - taken * u.sum() / max(int(taken.sum()), 1)
+        self.conflict = partial(shown.conflict_of_starts, whole, first, least)
+        earned = np.nansum(R - checks.mean_of(R), axis=1)
+        if checks.few_events(earned):  # the tail may lack rare rewards that whole trials have
+            self.gain_conflict = max(self.gain_conflict, earned.std() / np.sqrt(N) / T / time)
+        self.gain_error = self.start_error = np.nan
+        gain_noise = 0.0
+        if fit.n_batches > 1 and not source.is_sparse:
+            gain_noise, self.start_error = fit.jackknife.gain_error, fit.jackknife.start_bias_error
+            self.gain_error = max(gain_noise, self.gain_conflict)
+        noise = float(np.nan_to_num(self.start_error))
+        found, self.rare = checks.check_starts(R, v, delta, groups, tail.unit, noise)
         rows, n_in_row = R, 1.0
         if self.drawn and (batches := shown.means_of_batches(fit)) is not None:
             rows, n_in_row = batches[:, :T], source.n_trials / len(batches)
@@ -132,15 +153,10 @@ class Diagnostics:
         self.tail_rewards = tuple(float(checks.mean_of(x, (0, 1))) / time for x in halves)
         self.tail, self.mean_duration, self.n_checked, self.stop = tail, time, N, T
         self.gain, self.gain_rows, self.gain_share = gain.value, gain.rows, gain.share
-        self.gain_error = self.start_error = np.nan
-        if fit.n_batches > 1 and not source.is_sparse:
-            self.gain_error = fit.jackknife.gain_error
-            self.start_error = fit.jackknife.start_value_error
-        error = float(np.nan_to_num(self.gain_error)) * time
-        off = checks.check_gain(R, gain.value * time, error, tail.unit) / time
-        self.gain_off = off if settled and tail.known and gain.rows != "mean" else 0.0
-        u, earned = np.nansum(delta, axis=1), np.nansum(R, axis=1)
-        noise = max(_LARGEST_ERROR * max(tail.unit, earned.std()), 1e-9 * np.abs(earned).max())
+        off = checks.check_gain(R, gain.value * time, gain_noise * time, tail.unit) / time
+        known = self.settled and not skipped.any() and gain.rows != "mean"
+        self.gain_off = off if known else 0.0
+        noise = max(_LARGEST_ERROR * max(tail.unit, earned.std()), checks.rounding_of(R))
         self.start_noise = bool(self.start_error > noise)
         self.start_value = float(np.nanmean(v[:, 0]))
         self.start_rewards = self.start_value + float(u.mean())
@@ -309,6 +325,7 @@ class Diagnostics:
         if self.mean_duration != 1.0:
             share += f", per unit of time (a step takes {self.mean_duration:.4g})"
         error = f" ± {self.gain_error:.2g}".replace(" ± nan", " (gain_error_ computes its error)")
+        off = self.gain_conflict, self.start_conflict
         alike = ", NOT CHECKED: few rare rewards decide it" * self.error_unknown
         alike = alike if self.start_agrees else ": NOT ALIKE"
         lines = [
@@ -321,6 +338,8 @@ class Diagnostics:
             f"samples {min(self.start_samples, default=0.0):.6g} or more",
             f"start       mean value {self.start_value:.6g} by the features, "
             f"{self.start_rewards:.6g} by rewards{alike}",
+            f"errors      are at least what trials contradict: {off[0]:.2g} of the gain, "
+            f"{off[1]:.2g} of the start's bias" * any(off),
             f"trials      DIFFER IN MEAN REWARD FOR GOOD, by ± {self.own_means:.2g}"
             * bool(self.own_means),
             "trials      drawn from the counts, because only counts were given" * self.drawn,

@@ -12,6 +12,7 @@ import gymnasium as gym
 
 import unichain_gym
 from lstd_agent.errors import InvalidInputError
+from lstd_agent.trials.kept import in_words
 from unichain_gym import TabularMDP
 
 # Of a model's tables and an induced chain.
@@ -23,6 +24,8 @@ _MNEMONIC = re.compile(r"[a-z]\d+[a-z]?")
 
 def find_id(name: str) -> str:
     """Return the registered id of an id, a mnemonic such as ``"h36c"``, or ``module:id``."""
+    if not isinstance(name, str):
+        raise InvalidInputError(f"an environment is a mnemonic or an id; got {name!r}")
     module, _, env_id = name.rpartition(":")
     if module:
         import_here(module, name)
@@ -36,8 +39,8 @@ def find_id(name: str) -> str:
         needed, free = int(number[0] if number else 0) * _BYTES_PER_STATE, available_memory()
         if needed > free:
             raise InvalidInputError(
-                f"{mnemonic[1]} would take about {with_unit(needed)} of memory, and "
-                f"{with_unit(free)} are free: take fewer states"
+                f"{mnemonic[1]} would take about {in_words(needed)} of memory, and "
+                f"{in_words(free)} are free: take fewer states"
             )
         unichain_gym.register_mnemonics([mnemonic[1]])
     try:
@@ -108,9 +111,3 @@ def available_memory() -> int:
         return int(facts["MemAvailable"].split()[0]) * 1024
     except (OSError, KeyError):
         return 4 * 2**30
-
-
-def with_unit(n_bytes: float) -> str:
-    """Write a number of bytes for people."""
-    power = next((i for i in range(4) if n_bytes < 1024.0 ** (i + 1)), 4)
-    return f"{n_bytes / 1024.0**power:.3g} {('bytes', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"

@@ -96,18 +96,15 @@ class Jackknife:
 
         The long run is that of the rows of the gain or, for a given gain, the tail.
         """
-        edges, n_timesteps = segments.edges, int(segments.edges[-1])
-
-        def mean(start: int, stop: int) -> float:
-            i, j = np.searchsorted(edges, (start, stop))
-            windows = self.fitted.system.neighborhood_at(edges[i:j])
-            runs, w = map(total, segments.factors[i:j]), (solved[k].columns[:, 0] for k in windows)
-            sums = [(x.sums[: x.p] @ each, x.n) for x, each in zip(runs, w, strict=True)]
-            return float(sum(x for x, _ in sums) / max(sum(n for _, n in sums), 1.0))
-
+        start = float(total(segments.between(0, 1)).mean @ solved[0].columns[:, 0])
         if gain.settled is not None:
-            return mean(0, 1) - float(gain.settled @ solved[-1].columns[:, 0])
-        return mean(0, 1) - mean(n_timesteps // 2, n_timesteps)
+            return start - float(gain.settled @ solved[-1].columns[:, 0])
+        tail = segments.edges[:-1] >= segments.edges[-1] // 2
+        windows = self.fitted.system.neighborhood_at(segments.edges[:-1][tail])
+        runs = [total(segments.factors[i]) for i in np.flatnonzero(tail)]
+        each = zip(runs, windows, strict=True)
+        sums = [x.sums[: x.p] @ solved[k].columns[:, 0] for x, k in each]
+        return start - float(sum(sums) / max(sum(x.n for x in runs), 1.0))
 
     @property
     def start_bias(self) -> float:
@@ -119,15 +116,6 @@ class Jackknife:
         """Standard error of the start's mean bias."""
         each = zip(self.solved, self.subsets.segments, self.gains, strict=True)
         return self._error(self.start_bias, [self._start_bias(*one) for one in each])
-
-    @property
-    def start_value_error(self) -> float:
-        """Standard error of the mean value of the start."""
-        # The starts of all trials: a batch may have other starts.
-        mean = total(self.fitted.segments.between(0, 1)).mean
-        every = self.fitted.solved, *self.solved
-        values = [float(mean @ solved[0].columns[:, 0]) for solved in every]
-        return self._error(values[0], values[1:])
 
     def _error(self, whole: float, without: Sequence[float]) -> float:
         found = batch_standard_errors(np.array([whole]), np.array(without)[:, None], self.n_trials)
@@ -208,7 +196,7 @@ class Fit:
         n_samples = np.maximum(self.system.n_samples, 1)[neighborhood]
         return of_each(self.samples_of(states), neighborhood) / n_samples
 
-    def compare(self, a: Any, b: Any, t: ArrayLike | None = None) -> Comparison:
+    def compare(self, a: Any, b: Any, t: ArrayLike | None, conflict: Any) -> Comparison:
         """See `SeminormLSTDAgent.compare`."""
         found = [self._answering(side, t) for side in (a, b)]
         sides = [(self.encoding.rows(states), states, k) for states, k, _ in found]
@@ -223,6 +211,8 @@ class Fit:
             error = float(np.hypot(error, np.linalg.norm(unseen) / len(states)))
             if not self._robust(states, neighborhood).all():
                 error = np.inf
+        if not any(neighborhood.any() for *_, neighborhood in sides):  # trials start in the first
+            error = max(error, conflict(*(states for _, states, _ in sides)))
         value = float(difference(self.system)[0])
         return Comparison(value, error, len(self.jackknife.n_trials) - 1)
 

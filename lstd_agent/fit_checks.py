@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
+import lstd_agent.checks as checks
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
-from lstd_agent.checks import FEWEST_TRIALS, MIN_TRIALS, Misfit, few_events, partial_sums
 from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.features.rows import dense
-from lstd_agent.standard_errors import Comparison
+from lstd_agent.standard_errors import Comparison, quantile_of_t
 from lstd_agent.trials.counts import TransitionCounts
 from lstd_agent.trials.encoding import Encoding
-from lstd_agent.trials.kept import NO_TIME, KeptTrials
+from lstd_agent.trials.kept import NO_TIME, KeptTrials, drawn_trials
 
 # Fewer transitions do not show that a class of states is never left. An undetermined value needs no
 # warning if returns confirm it with an error below this share of E, or if few starts are near the
@@ -28,6 +28,42 @@ _ENOUGH_TRANSITIONS, _VOUCHED, _AT_EDGE, _REACH = 100, 0.05, 0.1, 0.5
 # starts are a group each; more are put into about _GROUPS.
 _ENOUGH_NEAR, _NEAR, _N_DRAWN, MOST_COLUMNS, CHUNK = 10, 0.25, 2000, 20, 16384
 _FEW_STARTS, _GROUPS = 40, 16
+
+
+def conflict(u: FloatArray, sides: Sequence[FloatArray], least: float) -> float:
+    """Return the size of the mean of u (N,) by weights (N,), less that by others; 0 if it is noise.
+
+    The mean is as surely not 0 as for an alarm. Means up to ``least`` are rounding.
+    """
+    n = min(int(np.count_nonzero(w)) for w in sides)
+    if n < 2 or len(u) < checks.FEWEST_TRIALS:
+        return 0.0
+    off, noise = mean_and_noise(u, sides, np.zeros(len(u), dtype=np.int64))
+    most = max(quantile_of_t(1.0 - checks.LEVEL, n - 1) * noise, least)
+    return abs(off) if abs(off) > most else 0.0
+
+
+def conflict_of_starts(u: FloatArray, first: Any, least: float, a: Any, b: Any) -> float:
+    """Return the conflict of trials from starts a with trials from starts b, of those ``first``."""
+    return conflict(u, [trial_weights(first, each) for each in (a, b)], least)
+
+
+def mean_and_noise(
+    x: FloatArray, sides: Sequence[FloatArray], kind: IntArray
+) -> tuple[float, float]:
+    """Return the mean of x (N,) by weights (N,), less that by others, and its standard error.
+
+    The spread of means of the ``kind`` (N,) is no error.
+    """
+    total, noise = 0.0, np.zeros(len(x))
+    for w, sign in zip(sides, (1.0, -1.0), strict=False):
+        n = np.bincount(kind, w > 0)
+        mean = np.bincount(kind, w * x) / np.maximum(np.bincount(kind, w), 1e-300)
+        centre = np.where(n > 1, mean, w @ x)[kind]
+        lost = np.where(n > 1, n / np.maximum(n - 1, 1), 1.0)[kind]
+        noise += sign * w * (x - centre) * np.sqrt(lost)
+        total += sign * float(w @ x)
+    return total, float(np.linalg.norm(noise))
 
 
 def check_single_class(source: Any, encoding: Encoding) -> None:
@@ -105,14 +141,16 @@ def start_groups(starts: Any) -> list[IntArray]:
         some = np.flatnonzero((n >= 2) & (n < len(x)))
         return groups + [np.flatnonzero(kind.ravel() == i) for i in some]
     x = (x - x.mean(axis=0)) / np.maximum(x.std(axis=0), 1e-300)
-    smallest = max(2 * MIN_TRIALS, len(x) // (_GROUPS // 2))
+    smallest = max(2 * checks.MIN_TRIALS, len(x) // (_GROUPS // 2))
     for group in groups:  # the list grows in the loop
         if len(group) < smallest:
             continue
         here = x[group] - x[group].mean(axis=0)
         p = here @ np.linalg.eigh(here.T @ here)[1][:, -1]
-        low = p < np.median(p) if (p < np.median(p)).sum() >= MIN_TRIALS else p <= np.median(p)
-        if min(low.sum(), (~low).sum()) >= MIN_TRIALS:
+        low = (
+            p < np.median(p) if (p < np.median(p)).sum() >= checks.MIN_TRIALS else p <= np.median(p)
+        )
+        if min(low.sum(), (~low).sum()) >= checks.MIN_TRIALS:
             groups += [group[low], group[~low]]
     return groups
 
@@ -155,8 +193,8 @@ def tolerable(
 
 
 def named_misfits(
-    found: list[Misfit], groups: list[IntArray], first: Any, decode: Callable[[Any], Any]
-) -> list[Misfit]:
+    found: list[checks.Misfit], groups: list[IntArray], first: Any, decode: Callable[[Any], Any]
+) -> list[checks.Misfit]:
     """Return misfits with their starts, without groups that contain a smaller misfit."""
     misfits = []
     for each in found:
@@ -225,38 +263,27 @@ def direct_difference(
 ) -> tuple[float, float]:
     """Return the reward of trials from a minus trials from b, by weights (N,), and its error.
 
-    The spread of the starts ``kind`` (N,) is no error. The error is infinite if few trials make it
-    up. The horizon is 1.5 times the first from which no longer one differs by more than its error.
+    The error is infinite if few trials make it up. The horizon is 1.5 times the first from which no
+    longer one differs by more than its error.
     """
     whole = np.isfinite(R).all(axis=1)
-    C, T, number = partial_sums(R[whole]), R.shape[1], kind[whole]
+    C, T, number = checks.partial_sums(R[whole]), R.shape[1], kind[whole]
     sides = [np.asarray(w, dtype=np.float64)[whole] for w in (a, b)]
     if min(np.count_nonzero(w) for w in sides) < 2:
         return np.nan, np.inf
     sides = [w / w.sum() for w in sides]
 
-    def seen(start: int, stop: int) -> tuple[float, float]:
-        x = C[:, stop] - C[:, start]
-        total, noise = 0.0, np.zeros(len(x))
-        for w, sign in zip(sides, (1.0, -1.0), strict=True):
-            n = np.bincount(number, w > 0)
-            mean = np.bincount(number, w * x) / np.maximum(np.bincount(number, w), 1e-300)
-            centre = np.where(n > 1, mean, w @ x)[number]
-            lost = np.where(n > 1, n / np.maximum(n - 1, 1), 1.0)[number]
-            noise += sign * w * (x - centre) * np.sqrt(lost)
-            total += sign * float(w @ x)
-        return total, float(np.linalg.norm(noise))
-
     grid = np.unique(np.geomspace(1, T, 16).astype(int)).tolist()
     rounding = 1e-9 * float(np.abs(C).max())
     for horizon in grid:
         # Compare with the error up to here: noise of later rewards must not hide a difference.
-        most = seen(0, horizon)[1] + rounding
-        if all(abs(seen(horizon, K)[0]) <= most for K in grid if horizon < K):
+        most = mean_and_noise(C[:, horizon], sides, number)[1] + rounding
+        later = [C[:, K] - C[:, horizon] for K in grid if horizon < K]
+        if all(abs(mean_and_noise(x, sides, number)[0]) <= most for x in later):
             break
     stop = min(T, 3 * horizon // 2)
-    difference, error = seen(0, stop)
-    few = any(few_events(C[w > 0, stop]) for w in sides)
+    difference, error = mean_and_noise(C[:, stop], sides, number)
+    few = any(checks.few_events(C[w > 0, stop]) for w in sides)
     return difference, np.inf if few else error
 
 
@@ -268,7 +295,7 @@ def trials_of(fit: Any, gain: float | None = None) -> tuple[KeptTrials, bool]:
     source = fit.source
     gain, mean = fit.system.gain if gain is None else gain, mean_duration(source)
     trials = source.whole_trials
-    if trials is not None and (not source.are_places or trials.n_trials >= MIN_TRIALS):
+    if trials is not None and (not source.are_places or trials.n_trials >= checks.MIN_TRIALS):
         if trials.durations is None:
             return trials, False
         rewards = trials.rewards - gain * (trials.durations - mean)
@@ -277,44 +304,6 @@ def trials_of(fit: Any, gain: float | None = None) -> tuple[KeptTrials, bool]:
     sums, n = _sums_of_rewards(counts, gain, mean), min(counts.n_trials, _N_DRAWN)
     states, rewards = drawn_trials(counts.transition_counts, sums, n, rng)
     return KeptTrials(states, np.nan_to_num(rewards), np.isfinite(rewards).sum(axis=1)), True
-
-
-def drawn_trials(
-    transition_counts: Any, reward_sums: Any, n: int, rng: np.random.Generator
-) -> tuple[IntArray, FloatArray]:
-    """Return n trials drawn from counts: states (n, T + 1) and mean rewards (n, T).
-
-    Transitions (T, S²) are dealt out to the trials in their state: each once if n is the number of
-    counted trials, otherwise at random. After a trial is cut short, states are -1, rewards NaN.
-    """
-    T, S = reward_sums.shape
-    states, rewards = np.full((n, T + 1), -1), np.full((n, T), np.nan)
-    for t in range(T):
-        row = slice(transition_counts.indptr[t], transition_counts.indptr[t + 1])
-        pairs = transition_counts.indices[row].astype(np.int64)
-        order = np.argsort(pairs, kind="stable")
-        source, reached = np.divmod(pairs[order], S)
-        # Transitions are numbered by state, and never written out: there may be 10^8 of them.
-        upto = np.cumsum(transition_counts.data[row][order], dtype=np.int64)
-        first = np.append(0, upto)[np.searchsorted(source, np.arange(S + 1))]
-        visits = np.diff(first)
-        if t == 0:
-            is_all = n == first[-1]
-            if is_all:
-                states[:, 0] = rng.permutation(np.repeat(np.arange(S), visits))
-            else:
-                states[:, 0] = rng.choice(S, n, p=visits / first[-1])
-        here = states[:, t]
-        rank, mixed = np.zeros(n, dtype=np.int64), rng.permutation(n)
-        mixed = mixed[np.argsort(here[mixed], kind="stable")]
-        place = np.arange(n) - np.searchsorted(here[mixed], here[mixed])
-        rank[mixed] = place if is_all else rng.random(n) * visits[here[mixed]]
-        on = (here >= 0) & (rank < visits[here])
-        number = first[here[on]] + rank[on]
-        states[on, t + 1] = reached[np.searchsorted(upto, number, side="right")]
-        paid = reward_sums[[t]].toarray()[0]
-        rewards[on, t] = paid[here[on]] / visits[here[on]]
-    return states, rewards
 
 
 def _sums_of_rewards(counts: TransitionCounts, gain: float, mean: float) -> Any:
@@ -329,7 +318,7 @@ def _sums_of_rewards(counts: TransitionCounts, gain: float, mean: float) -> Any:
 
 def means_of_batches(fit: Any) -> FloatArray | None:
     """Return mean rewards of batches, if counts do not keep single trials."""
-    if not fit.source.are_places or len(fit.source.batches) < FEWEST_TRIALS:
+    if not fit.source.are_places or len(fit.source.batches) < checks.FEWEST_TRIALS:
         return None
     how, batches = (fit.system.gain, mean_duration(fit.source)), fit.source.batches
     n = np.stack([np.where(batch.trials_at, batch.trials_at, np.nan) for batch in batches])

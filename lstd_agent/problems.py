@@ -8,8 +8,7 @@ A problem is an environment, a random deterministic policy and random Gaussian f
 (eq. ``tot_rooterr``), where e_x^t weights states by p^t:
 
 - *repb*, x = PB: the root of the projected Bellman error (eq. ``epb``);
-- *rems*, x = MS: the root of the mean squared error of the values (eq. ``ems``);
-- *rems without offset*: the same after the mean error under p^t is subtracted.
+- *rems*, x = MS: the root of the mean squared error of the values (eq. ``ems``).
 
 The *projection limit* is the total rems of the best weights and offset of each neighbourhood, by
 least squares on the exact values. No values with these features and neighbourhoods have a total
@@ -18,14 +17,15 @@ rems that is much smaller.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from lstd_agent.arrays import FloatArray, IntArray
+from lstd_agent.environments import model_of
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.features.tables import GaussianFeatures
 from unichain_gym import MarkovChain, TabularMDP, make_mdp
@@ -41,6 +41,8 @@ RHOS = (0.49, 0.33, 0.19, 0.09, 0.06, 0.03)
 
 # Number of timesteps tried as the start of the second neighbourhood of `limit_errors`.
 _ANCHORS_TRIED = 60
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,28 @@ def regimes(n_states: int, among: Collection[float] = RHOS, env: str = "") -> li
             f"with {n_states} states: {studied if every else instead}"
         )
     return found
+
+
+def elements(name: str, value: Iterable[T]) -> tuple[T, ...]:
+    """Return the elements of an argument, or raise for a text or a single value."""
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise InvalidInputError(f"{name} must be a sequence; got {value!r}: [{value!r}]?")
+    return tuple(value)
+
+
+def models(
+    environments: Iterable[str] | Mapping[str, TabularMDP], n_trials: int, t_max: int
+) -> dict[str, TabularMDP]:
+    """Return models by name, or raise if trials or p^t up to t_max would need too large arrays."""
+    if not isinstance(environments, Mapping):
+        environments = {name: model_of(name) for name in elements("environments", environments)}
+    for name, mdp in environments.items():
+        if not isinstance(mdp, TabularMDP):
+            raise InvalidInputError(f"the environment {name!r} must be a TabularMDP; got {mdp!r}")
+        if max(n_trials, (t_max + 1) * mdp.n_states) > 10**9:
+            told = f"n_trials, and t_max + 1 times the {mdp.n_states} states of {name}, are at most"
+            raise InvalidInputError(f"{told} 1e9; got n_trials={n_trials} and t_max={t_max}")
+    return dict(environments)
 
 
 def random_policy(mdp: TabularMDP, seed: int) -> IntArray:
@@ -181,15 +205,9 @@ class StepwiseErrors:
         """Return the root mean squared errors."""
         return _root_mean_square(self.distributions, self._error(found))
 
-    def rems_without_offset(self, found: PiecewiseValues) -> FloatArray:
-        """Return the root mean squared errors about the mean error."""
-        p, error = self.distributions, self._error(found)
-        return _root_mean_square(p, error - np.einsum("ts,ts->t", p, error)[:, None])
-
     def totals(self, found: PiecewiseValues) -> dict[str, float]:
-        """Return the sums of all three errors over timesteps, under the names of result rows."""
-        measures = self.repb, self.rems, self.rems_without_offset
-        return {f"total_{each.__name__}": float(each(found).sum()) for each in measures}
+        """Return the sums of both errors over timesteps, under the names of result rows."""
+        return {f"total_{e.__name__}": float(e(found).sum()) for e in (self.repb, self.rems)}
 
     def limit(self, found: PiecewiseValues) -> float:
         """Return the projection limit of the neighbourhoods."""

@@ -19,13 +19,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from datetime import datetime, timezone
 from functools import cache, partial
-from importlib import metadata
 from pathlib import Path
 from typing import Any, TypeVar
 
 import lstd_agent
 import unichain_gym
-from lstd_agent.errors import InvalidInputError
+from lstd_agent.errors import InvalidInputError, installed_version
 from lstd_agent.progress import progress_bar
 from lstd_agent.trials.workers import WorkerError, open_executor, run_tasks
 
@@ -78,7 +77,8 @@ def source_of(function: Callable[..., Any]) -> str:
 def provenance(arguments: Sequence[str], **facts: Any) -> dict[str, Any]:
     """Return the origin of a result as JSON-able facts: command, caller's facts, versions."""
     return {
-        "command": " ".join(arguments),
+        # A file's name may have bytes that are no text.
+        "command": " ".join(arguments).encode("utf-8", "backslashreplace").decode("utf-8"),
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "code": code_version(),
         **facts,
@@ -86,14 +86,6 @@ def provenance(arguments: Sequence[str], **facts: Any) -> dict[str, Any]:
         "platform": sys.platform,
         **{name: installed_version(name) for name in PACKAGES},
     }
-
-
-def installed_version(package: str) -> str:
-    """Return the version of an installed package."""
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return "not installed"
 
 
 def one_line(facts: Mapping[str, Any]) -> str:

@@ -29,7 +29,6 @@ import lstd_agent.baselines as baselines
 import lstd_agent.problems as problems
 from lstd_agent.agent import SeminormLSTDAgent
 from lstd_agent.arrays import FloatArray, IntArray
-from lstd_agent.environments import model_of
 from lstd_agent.errors import EvaluationError, FitWarning, InvalidInputError, check_integer
 from lstd_agent.features.tables import OneHot
 from lstd_agent.results import Row, RowStore, digest, source_of
@@ -262,11 +261,12 @@ def score(
     ScoringError, InvalidInputError
         If the method fails, exceeds its budget or returns something else; if an argument is wrong.
     """
-    for argument, names in (("against", against), ("environments", environments)):
-        if isinstance(names, str):
-            raise InvalidInputError(f"{argument} must be a sequence; got {names!r}: [{names!r}]?")
+    if isinstance(seeds, int | np.integer):
+        seeds = range(check_integer("seeds", seeds, 1))
+    seeds = [check_integer("a seed", seed, 0) for seed in problems.elements("seeds", seeds)]
+    against, rhos = problems.elements("against", against), problems.elements("rhos", rhos)
     for name in against:
-        if name not in BUILT_IN:
+        if name not in tuple(BUILT_IN):
             raise InvalidInputError(f"against must be among {', '.join(BUILT_IN)}; got {name!r}")
     t_max = None if t_max is None else check_integer("t_max", t_max, 1)
     settings = {"n_trials": check_integer("n_trials", n_trials, 1), "t_max": t_max}
@@ -276,21 +276,19 @@ def score(
     for name, each in method.items():
         if not callable(each):
             raise InvalidInputError(f"a method must be callable; got {each!r}")
-        if name == "<lambda>":
+        if name == "<lambda>" or not isinstance(name, str):
             raise InvalidInputError(f"{each!r} has no name: give {{'its name': method}}")
         if name in BUILT_IN and each is not BUILT_IN[name]:
             raise InvalidInputError(f"there is a method {name!r} of ours: give {{'other': method}}")
     methods = {**method, **{k: v for k, v in BUILT_IN.items() if k in (REFERENCE, *against)}}
     sources = {name: source_of(each) for name, each in methods.items()}
-    numbers = range(check_integer("seeds", seeds, 1)) if isinstance(seeds, int) else seeds
     wanted = []
-    for env in dict.fromkeys(environments):
-        mdp = environments[env] if isinstance(environments, Mapping) else model_of(env)
+    for env, mdp in problems.models(environments, n_trials, t_max or 1).items():
         regimes = problems.regimes(mdp.n_states, rhos, env)
         of_model = "next_state", "probability", "reward", "initial_distribution", "durations"
         arrays = (np.asarray(getattr(mdp, name), np.float64) for name in of_model)
         model = digest(b"".join(array.tobytes() for array in arrays))
-        for seed, (name, each) in product(numbers, methods.items()):
+        for seed, (name, each) in product(seeds, methods.items()):
             keys = {r: (name, sources[name], env, model, r.rho, seed) for r in regimes}
             wanted.append((keys, each, mdp, seed, n_trials, t_max))
     store = RowStore(Path(out) / "score_rows.jsonl", settings, KEY)

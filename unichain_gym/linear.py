@@ -228,7 +228,7 @@ class CertifiedSolver:
         x = self._solve(c if transposed else c / self._rate, transposed)
         if x is None:
             if not self._successor:
-                worst = EPSILON * self.longest_time
+                worst = EPSILON * self.times[1]
                 self._successor = self._fallback(
                     f"rounding may change the answer of {self._method.name} by {worst:.1e} of its "
                     "size"
@@ -248,7 +248,7 @@ class CertifiedSolver:
 
     def _solve(self, c: FloatArray, transposed: bool) -> FloatArray | None:
         """Solve the scaled system; None if the bound is not met."""
-        if self._successor or EPSILON * self.longest_time > self._max_error:
+        if self._successor or EPSILON * self.times[1] > self._max_error:
             return None
         x, n = self._method.solve(c, transposed)
         if self._bound(c, x, transposed) > self._max_error:
@@ -274,31 +274,32 @@ class CertifiedSolver:
             error, largest = (self._rate * uncertainty).max(), size.max()
         if error == 0.0:
             return 0.0
-        return self.longest_time * float(error) / float(largest) if largest > 0.0 else np.inf
+        return self.times[1] * float(error) / float(largest) if largest > 0.0 else np.inf
 
     @cached_property
     @np.errstate(over="ignore", invalid="ignore")
-    def longest_time(self) -> float:
-        """A bound of the largest entry of A^{-1} 1, by the z of the module's docstring."""
+    def times(self) -> tuple[FloatArray, float]:
+        """The z of the module's docstring, and its bound of the largest entry of A^{-1} 1."""
         c = 1.0 / self._rate
         z, self._n_iterations = self._method.solve(c, False)
         product = self._matrix @ z
         rounding = self._rounding[False] * (c + 2.0 * z - product)
         delta = float(((c - product + rounding) * self._rate).max())
         is_proof = z.min() >= 0.0 and delta < 0.5
-        return float(z.max()) / (1.0 - delta) if is_proof else np.inf
+        return z, float(z.max()) / (1.0 - delta) if is_proof else np.inf
 
 
 Solver = Eliminated | CertifiedSolver
 """Solves A x = c and x A = c, and has a method name and an error bound."""
 
 
-def find_solver(N: Any, exit_rate: FloatArray) -> Solver:
+def find_solver(N: Any, exit_rate: FloatArray, smallest: float = 0.0) -> Solver:
     """Return a solver of A = diag(N 1 + e) - N, for N ≥ 0 with ignored diagonal, and e ≥ 0.
 
     N is CSR, or dense for more than `SMALL_STATES` states; its diagonal is overwritten. From every
-    state, a state with e > 0 must be reachable. If no digit is certain, or numbers overflow, this
-    function or the solver raises a `ConvergenceError`.
+    state, a state with e > 0 must be reachable. Entries of N and e are 0 or at least ``smallest``.
+    If no digit is certain, or numbers overflow, this function or the solver raises a
+    `ConvergenceError`.
     """
     n = exit_rate.size
     if n <= SMALL_STATES or not _is_dense(N):
@@ -311,7 +312,7 @@ def find_solver(N: Any, exit_rate: FloatArray) -> Solver:
                 raise ConvergenceError(OUT_OF_RANGE)
             return _TriangularFactors(A, np.argsort(component))
     # Products of a few probabilities may exceed the range of doubles.
-    if n <= RANGED_STATES:
+    if n <= RANGED_STATES and smallest < SMALL_PROBABILITY:
         numbers = exit_rate, N if isinstance(N, np.ndarray) else N.data
         small = SMALL_PROBABILITY * max(x.max(initial=0.0) for x in numbers)
         if any(np.count_nonzero(x >= small) < np.count_nonzero(x) for x in numbers):

@@ -136,6 +136,8 @@ class Pairs:
 
     def table(self, rows: BoolArray, n_actions: int) -> BoolArray:
         """Return a mask of rows as a mask of shape (S, A)."""
+        if rows.size == self.first.size * n_actions:
+            return rows.reshape(-1, n_actions).copy()
         mask = np.zeros((self.first.size, n_actions), dtype=bool)
         mask[self.state, self.action] = rows
         return mask

@@ -153,7 +153,7 @@ class Equations:
         if own.is_dense and not self.is_exact and leave.size > SMALL_STATES:
             N = gamma * own.matrix
             N[self.ground] = N[:, self.ground] = 0.0
-            self._solver: Any = find_solver(N, leave)
+            self._solver: Any = find_solver(N, leave, gamma * own.weight.min())
         else:
             inside = ~(self.is_ground[own.Q.indices] | self.is_ground[own.source])
             N = keep_edges(own.Q, inside)
@@ -162,11 +162,11 @@ class Equations:
             else:
                 self._solver = find_solver(N if gamma == 1.0 else N * gamma, leave)
 
-    def _clock(self, tau: Any) -> Any:
+    def _clock(self, tau: Any, time: Any = None) -> Any:
         """Return the time of a step, the time until a ground, and that of a return to it."""
         if not self.ground.size:
             return tau, tau, tau[:0]
-        time = self._inside(tau)
+        time = self._inside(tau) if time is None else np.where(self.is_ground, 0.0, time)
         return tau, time, (tau + self.gamma * self.own.ahead(time))[self.ground]
 
     def _inside(self, c: Any) -> Any:
@@ -216,7 +216,7 @@ class Equations:
         epsilon = np.abs(left) + gamma * doubt + f_error
         epsilon += EPSILON * (np.abs(f - charge) + stay * np.abs(w))
         if is_rough:
-            error = self.one * (2.0 * SAFETY * epsilon.max() * self._solver.longest_time)
+            error = self.one * (2.0 * SAFETY * epsilon.max() * self._solver.times[1])
             return Term(w, zeros, error, a, error, has_reward, is_rough)
         if has_reward and self.own.duration is not None:
             epsilon += np.abs(a) * self.own.duration_error
@@ -244,7 +244,7 @@ class Equations:
         is_simple = self.is_unichain and not self.is_exact and self.own.duration is None
         if n < 0 and is_simple and self._solver.method.endswith(" LU"):
             self._solution = self._solver.rough_solution
-            self.clock = self.steps = self._clock(self.one)
+            self.clock = self.steps = self._clock(self.one, self._solver.times[0])
             term = self._term(self.own.reward, self.own.reward_error, True, is_rough=True)
             if np.isfinite(term.error[0]):
                 yield False, term
@@ -409,10 +409,14 @@ def rough_policy(pairs: Pairs, discount: float | None) -> tuple[IntArray, int]:
     eye: Any = np.eye(n) if isinstance(Q, np.ndarray) else sparse.eye_array(n, format="csr")
     for n_iterations in range(1, MAX_ROUGH + 1):  # noqa: B007  (the last one is returned)
         v, _ = make(eye - discount * Q[rows]).solve(r[rows] - r[rows].mean(), False)
-        score = r + discount * (Q @ v)
-        best = pairs.leaders(score)
-        better = score[best] > score[rows] + 1e-12 * np.abs(v).max()
-        if not better.any():
+        for sweep in range(SWEEPS):  # noqa: B007  (they cost less than another solution)
+            score = r + discount * (Q @ v)
+            best = pairs.leaders(score)
+            better = score[best] > score[rows] + 1e-12 * np.abs(v).max()
+            if not better.any():
+                break
+            rows = np.where(better, best, rows)
+            v = score[rows]
+        if sweep == 0:
             break
-        rows = np.where(better, best, rows)
     return rows, n_iterations

@@ -23,26 +23,20 @@ from typing import Any
 import numpy as np
 
 from unichain_gym.interface import FloatArray, IntArray, RewardProcess
-from unichain_gym.outcomes import (
-    draw_thresholds,
-    read_count,
-    read_generator,
-    require_room,
-)
+from unichain_gym.outcomes import draw_thresholds, read_count, read_generator, require_room
 from unichain_gym.structure import edges
 from unichain_gym.summary import html_table
 
 BLOCK, SHORT = 1_000, 5_000  # draws at once; a path of fewer steps takes single steps
 LONGEST_RUN, MOST_RUNS = 8, 128  # the steps of a run; the runs of a state, rounded up
-# Cells of runs of several steps, in all and for each step of the path, and of runs of one step.
-MOST_CELLS, PER_STEP, PER_STEP_SINGLE = 2**19, 2, 32
+MOST_CELLS, PER_STEP = 2**19, 2  # of runs of several steps: in all; for each step of the path
 LISTED = 2**14  # cells that are read from lists
 FIRST_RUNS = 500  # single ones, before the first pieces
 # Pieces of n runs in all: as many as are left, and SPARE; or as save more single runs than they
 # cost. The path so far and memory limit n.
 SPARE, SPREAD, GROWTH, MOST_DRAWN = 1.1, 35, 40, 2_000_000
 PIECE_LENGTH = 0.4  # times √n
-SINGLE_RUN, FEW_LEFT = 16, 0.25  # runs in pieces for a single run; a share of the starts
+SINGLE_RUN, FEW_LEFT = 8, 0.25  # runs in pieces for a single run; a share of the starts
 _SHOWN = 10  # steps, in a notebook
 
 
@@ -162,7 +156,7 @@ class OutcomeTable:
     def thresholds(self) -> FloatArray:
         """Cumulative probabilities within each state, the last out of reach."""
         thresholds, count = np.empty_like(self.p), np.diff(self.first)
-        for width in np.unique(count):
+        for width in np.flatnonzero(np.bincount(count)):
             entries = self.first[:-1][count == width][:, None] + np.arange(width)
             thresholds[entries] = self.p[entries].cumsum(axis=1)
         thresholds[self.first[1:] - 1] = np.inf
@@ -171,9 +165,10 @@ class OutcomeTable:
     def draw(self, state: int, n: int, rng: np.random.Generator) -> IntArray:
         """Draw the n outcomes of a path from a state."""
         count = np.diff(self.first)
-        # Rows of equal width must not take much more memory than the outcomes.
-        most = min(4 * self.p.size + 10**6, PER_STEP_SINGLE * n)
-        if n > SHORT and count.size * _width(count) <= most:
+        width = 1 << int(count.max() - 1).bit_length()
+        # The table must not take much more memory than the outcomes, nor more time than it saves.
+        most = min(4 * self.p.size + 10**6, n * width.bit_length())
+        if n > SHORT and count.size * width <= most:
             size = min(PER_STEP * n, MOST_CELLS).bit_length()
             if size not in self._runs:
                 self._runs[size] = Runs(self, 2**size)
@@ -191,16 +186,12 @@ class OutcomeTable:
         return np.array(taken, dtype=np.int64)
 
 
-def _width(count: IntArray) -> int:
-    return 1 << int(count.max() - 1).bit_length()
-
-
 class Runs:
     """The runs of a few steps from every state, as many steps as fit in ``most`` cells.
 
-    Each state has a row of ``width`` cells. Cell i stands for the runs 2 i and 2 i + 1; ``cut`` is
-    the probability of the first one in the cell (Walker, 1977, ACM Trans. Math. Softw. 3). A run
-    has the outcomes ``steps`` (n_runs, n_steps) and leads to the row with first cell ``following``.
+    Each state has ``width`` cells. Cell i has the places 2 i and 2 i + 1; ``cut`` is the
+    probability of the first one in the cell (Walker, 1977, ACM Trans. Math. Softw. 3). A place has
+    a ``run``, a row of ``steps`` (n_runs, n_steps), and leads to the first place of a state.
     """
 
     def __init__(self, table: OutcomeTable, most: int) -> None:
@@ -208,7 +199,7 @@ class Runs:
         row, state, p, steps = np.arange(n), np.arange(n), np.ones(n), np.zeros((n, 0), np.int32)
         while steps.shape[1] < LONGEST_RUN:
             count = np.diff(first)[state]
-            width = _width(np.bincount(row, count).astype(np.int64))
+            width = 1 << int(np.bincount(row, count).max() - 1).bit_length()
             if self.width and (n * width > most or width > MOST_RUNS):
                 break
             self.width = width
@@ -226,79 +217,81 @@ class Runs:
         share, run = share[order], run[order]
         # A cell with less than its share is filled up by one with more. When that one has given
         # too much, it is filled up next.
-        self.cut, runs = np.ones(n * width), np.stack((run, run), axis=1)
+        cut, runs = np.ones(n * width), np.stack((run, run), axis=1)
         cell, small, large = begin, begin + 1, begin + width - 1
         for _ in range(width - 1):
-            self.cut[cell] = filled = share[cell]
+            cut[cell] = filled = share[cell]
             runs[cell, 1] = run[large]
             share[large] = left = share[large] - np.maximum(1.0 - filled, 0.0)
             is_spent = left < 1.0
             cell = np.where(is_spent, large, small)
             small, large = small + ~is_spent, large - is_spent
-        self.steps, self.following = steps[runs.ravel()], width * state[runs.ravel()]
+        self.cut, self.run, self.steps = np.repeat(cut, 2), runs.ravel(), steps
+        self.following = 2 * width * state[self.run]
         columns: Any = self.cut, self.following
         self._columns = [c.tolist() if c.size <= LISTED else memoryview(c) for c in columns]
 
     def draw(self, state: int, n: int, rng: np.random.Generator) -> IntArray:
         """Draw the n outcomes of a path from a state."""
-        width, (cuts, following) = self.width, self._columns
-        cell, n_runs = width * state, -(-n // self.steps.shape[1])
+        cuts, following = self._columns
+        place, n_runs = 2 * self.width * state, -(-n // self.steps.shape[1])
         pieces, ends, size = np.zeros((1, 0), dtype=np.int64), [0], 1
         unused: dict[int, list[int]] = {}  # pieces by start
         path, length, n_left, n_starts = [pieces.ravel()], 0, FIRST_RUNS, 0
         while length < n_runs:
-            taken = []
-            for u in rng.random(min(n_left, n_runs - length, BLOCK)).tolist():
-                while cell in unused and length < n_runs:
-                    i = unused[cell].pop()
-                    if not unused[cell]:
-                        del unused[cell]
+            taken, n_rest = [], n_runs - length
+            firsts, draws = self._draw_cells(min(n_left, n_rest, BLOCK), rng)
+            for first, u in zip(firsts.tolist(), draws.tolist(), strict=True):
+                while place in unused and n_rest > 0:
+                    i = unused[place].pop()
+                    if not unused[place]:
+                        del unused[place]
                     taken.append(~i)
-                    cell = ends[i]
-                    length += size
-                if length >= n_runs:
+                    place = ends[i]
+                    n_rest -= size
+                if n_rest <= 0:
                     break
-                u *= width
-                k = int(u)
-                j = 2 * (cell + k) + (u - k >= cuts[cell + k])
-                taken.append(j)
-                cell = following[j]
-                length += 1
-                n_left -= 1
-            runs = np.array(taken)
-            drawn = np.repeat(runs, np.where(runs < 0, size, 1))
-            drawn[drawn < 0] = pieces[:, ~runs[runs < 0]].T.ravel()
+                place += first
+                place += u >= cuts[place]
+                taken.append(place)
+                place = following[place]
+            found = np.array(taken, dtype=np.int64)
+            drawn = np.repeat(found, np.where(found < 0, size, 1))
+            drawn[drawn < 0] = pieces[:, ~found[found < 0]].T.ravel()
             path.append(drawn)
+            length += drawn.size
+            n_left -= firsts.size
             if length >= n_runs or (n_left > 0 and len(unused) >= FEW_LEFT * n_starts):
                 continue
-            cells, n_rest = self.following[np.concatenate(path)], n_runs - length
-            n_states = np.count_nonzero(np.bincount(cells // width))
+            starts, n_rest = self.following[np.concatenate(path)], n_runs - length
+            n_states = np.count_nonzero(np.bincount(starts // (2 * self.width)))
             n_drawn = max(SPARE * n_rest, (SPREAD * n_states * n_rest) ** 0.5)
             n_drawn = int(min(n_drawn, GROWTH * length, MOST_DRAWN))
             size, unused = 2 + int(PIECE_LENGTH * n_drawn**0.5), {}
-            starts = rng.choice(cells, n_drawn // size + 1)
+            starts = rng.choice(starts, n_drawn // size + 1)
             pieces = self._draw_together(starts, size, rng)
             ends = self.following[pieces[-1]].tolist()
             for i, start in enumerate(starts.tolist()):
                 unused.setdefault(start, []).append(i)
             n_left, n_starts = max(FIRST_RUNS, n_drawn // SINGLE_RUN), len(unused)
-        outcomes: IntArray = self.steps.take(np.concatenate(path)[:n_runs], axis=0)
-        return outcomes.ravel()[:n].astype(np.int64)
+        outcomes = self.steps.take(self.run[np.concatenate(path)[:n_runs]], axis=0)
+        return np.asarray(outcomes.ravel()[:n], dtype=np.int64)
+
+    def _draw_cells(self, size: Any, rng: np.random.Generator) -> tuple[IntArray, FloatArray]:
+        """Draw the first place of a cell, and a uniform number that decides between its places."""
+        draws = rng.random(size) * self.width
+        cells = draws.astype(np.int64)
+        draws -= cells
+        return 2 * cells, draws
 
     def _draw_together(self, starts: IntArray, n: int, rng: np.random.Generator) -> IntArray:
-        """Draw n runs from each start, (n, n_starts)."""
-        draws, cut = np.empty(starts.size), np.empty(starts.size)
-        is_second = np.empty(starts.size, dtype=bool)
-        cells, drawn = starts.copy(), np.empty((n, starts.size), dtype=np.int64)
-        for runs in drawn:
-            rng.random(out=draws)
-            draws *= self.width
-            np.copyto(runs, draws, casting="unsafe")
-            draws -= runs
-            runs += cells
-            self.cut.take(runs, out=cut, mode="clip")  # "clip" saves NumPy's check of indices
-            np.greater_equal(draws, cut, out=is_second)
-            runs += runs
-            runs += is_second
-            self.following.take(runs, out=cells, mode="clip")
+        """Draw the places of n runs from each start, (n, n_starts)."""
+        drawn, draws = self._draw_cells((n, starts.size), rng)
+        at, cut, is_second = starts.copy(), np.empty(starts.size), np.empty(starts.size, dtype=bool)
+        for places, u in zip(drawn, draws, strict=True):
+            places += at
+            self.cut.take(places, out=cut, mode="clip")  # "clip" saves NumPy's check of indices
+            np.greater_equal(u, cut, out=is_second)
+            places += is_second
+            self.following.take(places, out=at, mode="clip")
         return drawn

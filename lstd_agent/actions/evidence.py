@@ -140,7 +140,8 @@ class CountedEvidence(ActionEvidence):
     def _by_batch(self) -> list[ActionCounts]:
         """Action counts as recorded, or as a deterministic policy implies."""
         trials, encoding = self.trials, self.trials.encoding
-        taken, policy, S = trials.batches.taken, trials.policy, encoding.n_states
+        taken = [each for _, each in trials.batches.counted]
+        policy, S = trials.policy, encoding.n_states
         if known := [each for each in taken if each is not None]:
             return [each or ActionCounts.none(S, known[0].n_actions) for each in taken]
         if callable(policy) or np.ndim(policy) != 1 or trials.actions is None:

@@ -21,13 +21,14 @@ import numpy as np
 
 from lstd_agent import SeminormLSTDAgent
 from lstd_agent.commands import running, trial_inputs
-from lstd_agent.environments import available_memory, find_id, with_unit
+from lstd_agent.environments import available_memory, find_id
 from lstd_agent.errors import NotFittedError
 from lstd_agent.features.rows import dense
 from lstd_agent.features.tables import feature_table
 from lstd_agent.figure_style import COLORS
 from lstd_agent.problems import PiecewiseValues, StepwiseErrors
 from lstd_agent.results import provenance
+from lstd_agent.trials.kept import in_words
 from unichain_gym import MarkovChain
 from unichain_gym.errors import UnichainError
 
@@ -133,12 +134,10 @@ def total_errors(agent: SeminormLSTDAgent, chain: MarkovChain, first_state: int)
         settled = min(t_max, 2 * chain.mixing_time())
     needed = 8 * (4 * (t_max + 1) * S + 2 * (settled + 1) * d * (d + 1))  # by `StepwiseErrors`
     if needed > free / 2:
-        reason = f"they would take {with_unit(needed)} of memory, and {with_unit(free)} are free"
+        reason = f"they would take {in_words(needed)} of memory, and {in_words(free)} are free"
         return {"totals_left_out": reason}
     errors = StepwiseErrors(chain, features, chain.stepwise_distributions(t_max, tol=0.0))
-    found = PiecewiseValues.of(agent, chain.n_states, first_state)
-    rems, repb = float(errors.rems(found).sum()), float(errors.repb(found).sum())
-    return {"total_rems": rems, "total_repb": repb}
+    return errors.totals(PiecewiseValues.of(agent, chain.n_states, first_state))
 
 
 def as_text(report: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""The command `unichain score`: a user's methods on problems with exact answers.
+"""Score methods of your own, and ours beside them, on problems with exact answers.
 
 A method is a function method(env, policy, budget, seed) of a module, written module:function; it
 returns values of states, or values and the gain. Modules in the current folder are found. Rows are

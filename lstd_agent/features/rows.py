@@ -25,8 +25,9 @@ Rows: TypeAlias = Any
 RowsOf = Callable[[NDArray[Any]], Rows]
 """Features (n, d), dense or CSR, of encoded observations (n, k)."""
 
-# A smaller variation beside the size is rounding; number of features that a warning names.
-_CONSTANT, _N_NAMED = 1e-13, 8
+# A smaller variation beside the size is rounding; number of features that a warning names; products
+# of larger features would not be finite.
+_CONSTANT, _N_NAMED, _LARGEST = 1e-13, 8, 1e100
 
 
 def as_rows(features: Any, n: int) -> Rows:
@@ -38,7 +39,7 @@ def as_rows(features: Any, n: int) -> Rows:
         features = features.detach().cpu().numpy()
     try:
         rows: Any = sparse.csr_array(features) if is_sparse(features) else np.asarray(features)
-        if rows.dtype.kind not in "fiubO":
+        if rows.dtype.kind not in "fiubO" or np.ma.is_masked(features):
             raise TypeError(rows.dtype)
         rows = rows.astype(np.float64)
     except (TypeError, ValueError):
@@ -47,11 +48,11 @@ def as_rows(features: Any, n: int) -> Rows:
     if rows.ndim != 2 or rows.shape[0] != n or rows.shape[1] == 0:
         told = f"features must have shape ({n}, d), one row an observation; got {rows.shape}"
         raise InvalidInputError(told)
-    if not np.isfinite(rows.data if is_sparse(rows) else rows).all():
-        row, column = np.argwhere(~np.isfinite(dense(rows)))[0]
-        raise InvalidInputError(
-            f"features must be finite; feature {column} of observation {row} is {rows[row, column]}"
-        )
+    values = rows.data if is_sparse(rows) else rows
+    if not -_LARGEST <= values.min(initial=0.0) <= values.max(initial=0.0) <= _LARGEST:
+        row, column = np.argwhere(~(np.abs(dense(rows)) <= _LARGEST))[0]
+        told = f"finite, at most {_LARGEST:g} in size; feature {column} of observation {row} is "
+        raise InvalidInputError(f"features must be {told}{rows[row, column]}")
     return rows
 
 

@@ -34,6 +34,7 @@ from scipy import sparse
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import EvaluationError
 from lstd_agent.rows.classes import main_class
+from lstd_agent.rows.factors import MIN_SAMPLES
 from lstd_agent.system.minimizer import LEAST_SHARE, Gain, Solved
 from lstd_agent.system.sparse_solvers import RidgeSolver, factored
 
@@ -41,8 +42,7 @@ from lstd_agent.system.sparse_solvers import RidgeSolver, factored
 # size, exceeds _OPEN. All are for diagonals of 1, where smaller numbers are rounding.
 _RIDGE_OF_Z, _N_PROBES, _OPEN, _ROUNDING = 1e-10, 6, 1e-5, 1e-12
 
-# The occupancy of vectors with fewer samples is 0; numbers that are held at a time.
-_FEWEST, _CHUNK = 10.0, 2**22
+_CHUNK = 2**22  # numbers that are held at a time
 
 
 class Steps(NamedTuple):
@@ -194,7 +194,7 @@ class Window:
     def are_stuck(self) -> BoolArray:
         """Return which samples (n,) never leave a set of fewer than ten."""
         alpha = np.abs(self._F @ self.null)
-        few = self.gain[1] < min(_FEWEST, LEAST_SHARE * self.steps.weight.sum())
+        few = self.gain[1] < min(MIN_SAMPLES, LEAST_SHARE * self.steps.weight.sum())
         return np.asarray((alpha > 0.1 * alpha.max()) & few)
 
     def weights(self, paid: FloatArray) -> FloatArray:
@@ -240,7 +240,7 @@ class Window:
             # The number of samples of features in the range of Z is 1 / (q^T Z† q).
             leverage = ((q + _RIDGE_OF_Z * z) * z).sum(axis=0)
             number = 1.0 / np.maximum(leverage, 1e-300)
-            shares[rows] = np.where(number >= _FEWEST, number / n, 0.0)
+            shares[rows] = np.where(number >= MIN_SAMPLES, number / n, 0.0)
         return shares
 
     def leading(self, to_main: bool) -> BoolArray:

@@ -308,11 +308,6 @@ class Batches:
         return [counts for counts, _ in self.counted]
 
     @property
-    def taken(self) -> list[ActionCounts | None]:
-        """The action counts of each batch that has counted trials."""
-        return [taken for _, taken in self.counted]
-
-    @property
     def sample(self) -> TrialSample | None:
         """Up to ``n_stored_trials`` counted trials that are kept whole."""
         return getattr(self.portion, "sample", None)

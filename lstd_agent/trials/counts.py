@@ -17,6 +17,7 @@ from scipy import sparse
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError, check_integer
 from lstd_agent.trials.kept import check_timed
+from lstd_agent.trials.spaces import MAX_REWARD
 
 LARGEST_KEY = 2**62
 
@@ -156,8 +157,8 @@ def check_counts(counts: TransitionCounts) -> None:
             f"transition_counts are integers of at least 0; got {N.dtype}, {N.data.min(initial=0)}"
         )
     for name, matrix in sums.items():
-        if matrix.dtype.kind not in "fiu" or not np.isfinite(matrix.data).all():
-            raise InvalidInputError(f"{name} must be finite numbers")
+        if matrix.dtype.kind not in "fiu" or not (np.abs(matrix.data) <= MAX_REWARD * n).all():
+            raise InvalidInputError(f"{name} must be finite, at most {MAX_REWARD:g} a trial")
         if name == "duration_sums" and (matrix.data < 0.0).any():
             raise InvalidInputError("duration_sums must be at least 0")
     # Exploration: trials miss a timestep, and have a later one.

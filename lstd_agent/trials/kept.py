@@ -1,4 +1,4 @@
-"""Kept trials, of vector observations.
+"""Kept trials, of vector observations, and trials drawn from counts.
 
 Features, kernels and windows may be chosen after collection. Trials beyond ``max_bytes`` are held
 in temporary files.
@@ -246,6 +246,44 @@ def check_range(what: str, numbers: FloatArray, least: float, where: str) -> Non
 def check_rewards(rewards: FloatArray, where: str) -> None:
     """Raise unless rewards are finite and not huge."""
     check_range("rewards", rewards, -MAX_REWARD, where)
+
+
+def drawn_trials(
+    transition_counts: Any, reward_sums: Any, n: int, rng: np.random.Generator
+) -> tuple[IntArray, FloatArray]:
+    """Return n trials drawn from counts: states (n, T + 1) and mean rewards (n, T).
+
+    Transitions (T, S²) are dealt out to the trials in their state: each once if n is the number of
+    counted trials, otherwise at random. After a trial is cut short, states are -1, rewards NaN.
+    """
+    T, S = reward_sums.shape
+    states, rewards = np.full((n, T + 1), -1), np.full((n, T), np.nan)
+    for t in range(T):
+        row = slice(transition_counts.indptr[t], transition_counts.indptr[t + 1])
+        pairs = transition_counts.indices[row].astype(np.int64)
+        order = np.argsort(pairs, kind="stable")
+        source, reached = np.divmod(pairs[order], S)
+        # Transitions are numbered by state, and never written out: there may be 10^8 of them.
+        upto = np.cumsum(transition_counts.data[row][order], dtype=np.int64)
+        first = np.append(0, upto)[np.searchsorted(source, np.arange(S + 1))]
+        visits = np.diff(first)
+        if t == 0:
+            is_all = n == first[-1]
+            if is_all:
+                states[:, 0] = rng.permutation(np.repeat(np.arange(S), visits))
+            else:
+                states[:, 0] = rng.choice(S, n, p=visits / first[-1])
+        here = states[:, t]
+        rank, mixed = np.zeros(n, dtype=np.int64), rng.permutation(n)
+        mixed = mixed[np.argsort(here[mixed], kind="stable")]
+        place = np.arange(n) - np.searchsorted(here[mixed], here[mixed])
+        rank[mixed] = place if is_all else rng.random(n) * visits[here[mixed]]
+        on = (here >= 0) & (rank < visits[here])
+        number = first[here[on]] + rank[on]
+        states[on, t + 1] = reached[np.searchsorted(upto, number, side="right")]
+        paid = reward_sums[[t]].toarray()[0]
+        rewards[on, t] = paid[here[on]] / visits[here[on]]
+    return states, rewards
 
 
 def checked_durations(durations: ArrayLike, shape: tuple[int, ...], where: str) -> FloatArray:

@@ -254,7 +254,7 @@ def _column(frame: Any, name: Any, role: str) -> NDArray[Any]:
         )
     if name not in names:
         raise InvalidInputError(f"{role}={name!r} is no column; there are {names}")
-    return np.asarray(frame[name])
+    return plain_array(frame[name], f"a column {name!r}")
 
 
 def _trials_of(columns: dict[str, NDArray[Any]], drop_last: bool) -> dict[str, Any]:
@@ -281,8 +281,11 @@ def _trials_of(columns: dict[str, NDArray[Any]], drop_last: bool) -> dict[str, A
             f"timesteps are integers; got {steps[0]}: count the steps of each trial"
         )
     # Trials keep the order in which they begin.
+    labels = columns["trial"]
     try:
-        _, first, number = np.unique(columns["trial"], return_index=True, return_inverse=True)
+        _, first, number = np.unique(labels, return_index=True, return_inverse=True)
+        if labels.dtype.kind in "fM" and np.isnan(labels).any():
+            raise TypeError("a trial has no number")
     except TypeError:
         raise InvalidInputError(
             "trials have numbers or names, all of one kind, and none is missing"
@@ -295,7 +298,10 @@ def _trials_of(columns: dict[str, NDArray[Any]], drop_last: bool) -> dict[str, A
     size = np.bincount(number)
     last = np.cumsum(size) - 1
     start = last + 1 - size
-    ends = columns.get("terminated", np.zeros(len(reward), dtype=bool)).astype(bool)
+    ends = columns.get("terminated", np.zeros(len(reward), dtype=bool))
+    if not set(ends.tolist()) <= {False, True}:
+        raise InvalidInputError(f"terminated is true or false in each row; got {ends!r}")
+    ends = ends.astype(bool)
     is_whole = ends[last] | ("next_observation" in columns)
     n = size - 1 + is_whole
     t = np.arange(len(reward)) - start[number]
@@ -363,6 +369,7 @@ def _times(columns: Mapping[str, NDArray[Any]], whole: IntArray) -> Any:
             raise InvalidInputError(
                 f"times are numbers or dates; got the text {columns['time'][0]}: use datetime64"
             )
-        times = np.diff(columns["time"])
+        time = columns["time"]  # differences of small or unsigned integers would wrap around
+        times = np.diff(time if time.dtype.kind in "fM" else time.astype(np.int64))
     is_span = times is not None and times.dtype.kind == "m"
     return times / np.timedelta64(1, "s") if is_span else times

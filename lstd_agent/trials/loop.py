@@ -23,18 +23,16 @@ from lstd_agent.trials.collect import AnyEnv, single_spaces
 from lstd_agent.trials.counted import Batches
 from lstd_agent.trials.encoding import Encoding, ObservationKind, make_encoding
 from lstd_agent.trials.kept import check_timed
-from lstd_agent.trials.policies import Actor, Policy, StatedPolicy, make_actor
+from lstd_agent.trials.policies import ActionNumbers, Actor, Policy, StatedPolicy, make_actor
 from lstd_agent.trials.recording import LockstepTrials, Recording, SequentialTrials, as_rewards
 from lstd_agent.trials.spaces import is_batch, plain_array
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-# Number of timesteps of finished single trials that are added up together: a few megabytes.
-_MOST_WAITING = 2**18
-
-# Standardized features are measured on at most so many numbers.
-_MOST_MEASURED = 2**26
+# Most timesteps of finished single trials that are added up together, a few megabytes; most numbers
+# on which standardized features are measured.
+_MOST_WAITING, _MOST_MEASURED = 2**18, 2**26
 
 
 class UserLoop:
@@ -44,6 +42,7 @@ class UserLoop:
     on_termination: str
     observations: ObservationKind
     encoding: Encoding | None
+    actions: ActionNumbers | None
     _stated: StatedPolicy | None
     _batches: Batches
     _lock: AbstractContextManager[Any]
@@ -92,7 +91,7 @@ class UserLoop:
             self._add_waiting()
             if t_max is not None:
                 self._batches.check_t_max(t_max)
-            self.encoding, self._stated = encoding, stated
+            vars(self).update(encoding=encoding, _stated=stated)
             self._begin(t_max)
             if actor is not None:
                 self._actor = actor, np.random.default_rng(seed), encoding
@@ -218,8 +217,8 @@ class UserLoop:
 
     def _begin(self, t_max: int | None = None) -> SequentialTrials:
         """Observe trials up to t_max, by default the last timestep of the first finished one."""
-        self.encoding = self._encoding_of(None)
-        recording = Recording(self.encoding, self._batches.n_batches)
+        encoding = vars(self)["encoding"] = self._encoding_of(None)
+        recording = Recording(encoding, self._batches.n_batches)
         self._sequential, self._lockstep = SequentialTrials(recording, t_max), None
         return self._sequential
 

@@ -296,6 +296,9 @@ class StatedPolicy:
 
     def __init__(self, policy: Any) -> None:
         self.policy: Policy = policy.predict if is_model(policy) else policy
+        if not callable(self.policy):  # a copy: the given array may change
+            self.policy = np.array(plain_array(policy, "a policy"))
+            self.policy.setflags(write=False)
         self.fingerprint = fingerprint(policy)
 
     def check_same(self, before: StatedPolicy) -> None:

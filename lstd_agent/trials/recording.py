@@ -22,17 +22,15 @@ from lstd_agent.trials.encoding import Encoding, first_refused
 from lstd_agent.trials.kept import KeptTrials, check_rewards, check_timed, checked_durations, padded
 from lstd_agent.trials.spaces import MAX_REWARD, real_array
 
-# Timesteps of trials in lockstep are counted together until there are this many transitions.
-_BLOCK = 2**13
+# Timesteps of trials in lockstep are counted together until there are _BLOCK transitions; other
+# transitions are counted _CHUNK at a time.
+_BLOCK, _CHUNK = 2**13, 2**18
 
 NEVER = (
     "the evaluator is for continuing tasks, which never terminate. Make the task continuing, for "
     "instance by starting again where it would end (lstd_agent.Restart), or take the end for an "
     'absorbing state without reward, by the option on_termination="absorb"'
 )
-
-# Number of transitions that are counted at a time.
-_CHUNK = 2**18
 
 
 @dataclass(frozen=True, eq=False)

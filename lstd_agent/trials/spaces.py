@@ -32,7 +32,12 @@ _MAX_PARTS = 63
 
 
 def plain_array(value: Any, what: str) -> NDArray[Any]:
-    """Return a value as an array, or raise `InvalidInputError` where lists are ragged."""
+    """Return a value as an array, or raise `InvalidInputError` for ragged lists or masks."""
+    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+        raise InvalidInputError(
+            f"got {what} with masked entries, which stand for no number: fill them in, by "
+            "values.filled(...), or leave them out"
+        )
     try:
         array: NDArray[Any] = np.asarray(value)
     except (TypeError, ValueError):
@@ -124,7 +129,8 @@ def flatten_batch(space: Space[Any], batch: Any) -> NDArray[Any]:
 def _columns(space: Space[Any], batch: Any, convert: Any) -> NDArray[Any]:
     """Return the arrays (n, k_i) of all innermost spaces side by side, as a new array."""
     try:
-        parts = [convert(leaf, np.array(part)) for leaf, part in leaves(space, batch)]
+        given = [(leaf, plain_array(part, "observations")) for leaf, part in leaves(space, batch)]
+        parts = [convert(leaf, np.array(part)) for leaf, part in given]
         return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
     except InvalidInputError:
         raise
@@ -169,7 +175,9 @@ def flat_size(space: Space[Any]) -> int:
             f"observations of {wrong[0]} have no flat form of fixed length; wrap the environment "
             "so that it observes a Discrete, Box, MultiDiscrete, MultiBinary, Dict or Tuple space"
         )
-    return sum(int(spaces.flatdim(leaf)) for leaf in parts)
+    if not (size := sum(int(spaces.flatdim(leaf)) for leaf in parts)):
+        raise InvalidInputError(f"observations of {space} have no components")
+    return size
 
 
 @dataclass(frozen=True, eq=False)

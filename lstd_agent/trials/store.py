@@ -20,7 +20,13 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import ArrayLike, NDArray
 
-from lstd_agent.errors import InvalidInputError, NotFittedError, check_choice, check_integer
+from lstd_agent.errors import (
+    InvalidInputError,
+    NotFittedError,
+    check_choice,
+    check_integer,
+    installed_version,
+)
 from lstd_agent.features.tables import Features, Standardized
 from lstd_agent.trials.collect import AnyEnv, Explore, Request
 from lstd_agent.trials.counted import Batches, CountedTrials, Portion
@@ -90,23 +96,23 @@ class TrialStore(UserLoop):
         self.reset()
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in _OPTIONS and "_batches" in vars(self):
+        if name in _STAY and "_batches" in vars(self):
             how = "call use_features()" if name == "features" else "make another agent"
             raise AttributeError(f"{name} decides how trials are kept and cannot be set: {how}")
         super().__setattr__(name, value)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_lock": None}  # a copy has a lock of its own
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The version is read before the state, which another version may not be able to read.
+        return _unpickled, (type(self), installed_version()), {**vars(self), "_lock": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _lock=threading.RLock())
+        vars(self).update(state, _lock=threading.RLock())  # a copy has a lock of its own
 
     def reset(self) -> Self:
         """Forget all trials, observations, policies and fits; the options stay."""
         with self._lock:
             self._batches = Batches(self.n_batches, self.n_stored_trials, self.max_bytes)
-            self.encoding: Encoding | None = None
-            self.actions: ActionNumbers | None = None
+            vars(self).update(encoding=None, actions=None)
             self._stated = self._actor = self._sequential = self._lockstep = None
         return self
 
@@ -208,9 +214,9 @@ class TrialStore(UserLoop):
 
             def keep(finished: Portion) -> None:
                 self._batches.add(finished)
-                self.encoding, self._stated = encoding, stated
+                vars(self).update(encoding=encoding, _stated=stated)
                 if isinstance(action_space, spaces.Discrete):
-                    self.actions = discrete_actions(action_space)
+                    vars(self)["actions"] = discrete_actions(action_space)
 
             first = self._batches.n_trials
             request = replace(request, n_stored=self.n_stored_trials, first=first)
@@ -247,7 +253,7 @@ class TrialStore(UserLoop):
                 )
             self._add_waiting()
             self._batches.add_counts([(counts, None)])
-            self.encoding = encoding
+            vars(self)["encoding"] = encoding
         return self
 
     def _add_kept(self, trials: KeptTrials) -> None:
@@ -268,7 +274,7 @@ class TrialStore(UserLoop):
         recording = Recording(encoding, self.n_batches, actions[0] if actions else 0)
         how = self._batches.n_trials, self.n_stored_trials
         self._batches.add(recording.portion_of(trials, *how))
-        self.encoding, self.actions = encoding, actions
+        vars(self).update(encoding=encoding, actions=actions)
 
     def add_trials(
         self,
@@ -339,9 +345,8 @@ class TrialStore(UserLoop):
                 self._check_policy(other.policy, False)
             self._add_waiting()
             self._batches.merge(theirs)
-            self.encoding = encoding
+            vars(self).update(encoding=encoding, actions=self.actions or other.actions)
             self._stated = self._stated or other._stated
-            self.actions = self.actions or other.actions
         return self
 
     def use_features(self, features: Features) -> Self:
@@ -352,7 +357,8 @@ class TrialStore(UserLoop):
             if (known := self.encoding) is not None:
                 if self._under_way:
                     raise InvalidInputError("a trial is under way: end or drop it first")
-                self.encoding = make_encoding(known.space, features, known.ends, self.observations)
+                encoding = make_encoding(known.space, features, known.ends, self.observations)
+                vars(self)["encoding"] = encoding
                 self._begin(self._t_max)
             vars(self)["features"] = features
         return self
@@ -384,7 +390,7 @@ class TrialStore(UserLoop):
             n, first = actions or seen or (policy.shape[-1], 0)
             make_actor(policy, encoding.space, spaces.Discrete(n, start=first), None)
             self._stated = StatedPolicy(policy)
-        self.encoding, self.actions = encoding, actions
+        vars(self).update(encoding=encoding, actions=actions)
         if isinstance(trials, KeptTrials):
             if encoding.is_counted:
                 raise InvalidInputError("its trials of counted observations are not counted")
@@ -401,4 +407,12 @@ class TrialStore(UserLoop):
             self._add_waiting()
 
 
-_OPTIONS = frozenset(signature(TrialStore).parameters)  # they stay as they were given
+_STAY = frozenset((*signature(TrialStore).parameters, "encoding", "actions"))
+
+
+def _unpickled(kind: type[TrialStore], version: str) -> TrialStore:
+    """Return an agent without its state, or raise if another version pickled it."""
+    if version != (own := installed_version()):
+        told = f"the agent was pickled by unichain-gym {version}, and {own} is installed: unpickle "
+        raise InvalidInputError(f"{told}it with that version, and write it to a file by save()")
+    return kind.__new__(kind)

@@ -53,15 +53,9 @@ EnvSource: TypeAlias = str | Callable[[], AnyEnv]
 
 MAX_RETRIES = 3
 
-# Largest number of trials of a shard, and the wanted number of shards.
-_MAX_TRIALS = 50_000
-_SHARDS = 20
-
-# Copies of an environment that step together, at most.
-_MAX_COPIES = 25_000
-
-# Tasks handed to an executor of unknown size, running or waiting.
-_MIN_SUBMITTED = 64
+# Most trials of a shard, and the wanted number of shards; most copies of an environment that step
+# together; tasks handed to an executor of unknown size, running or waiting.
+_MAX_TRIALS, _SHARDS, _MAX_COPIES, _MIN_SUBMITTED = 50_000, 20, 25_000, 64
 
 _INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 
@@ -169,7 +163,7 @@ def _collect_shard(shard: tuple[int, EnvSource | EnvSpec, Recording, Policy, Req
     try:
         with closing(make_env(source, request.n_trials)) as env:
             collect_rounds(env, recording, policy, keep, request)
-    except (Exception, KeyboardInterrupt) as raised:
+    except BaseException as raised:  # such as an interrupt, or sys.exit() of an environment
         error = raised
         try:
             pickle.loads(pickle.dumps(error))
@@ -344,12 +338,20 @@ def _end_with_parent(watched: Connection) -> None:
 
 @contextmanager
 def _blocked_signals() -> Iterator[None]:
-    """Block Ctrl-C and SIGTERM until `_end_with_parent`: imports shall print no traceback."""
+    """Hold signals back: a worker before `_end_with_parent` shall print no traceback."""
     if not hasattr(signal, "pthread_sigmask"):  # on Windows
         yield
         return
+    held: list[int] = []
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTS)
+    # Other threads, such as those of BLAS, may still get a signal, whose handler runs in this one.
+    mine = _INTERRUPTS if threading.current_thread() is threading.main_thread() else ()
+    handlers = [signal.signal(each, lambda number, _: held.append(number)) for each in mine]
     try:
         yield
     finally:
+        for each, handler in zip(mine, handlers, strict=True):
+            signal.signal(each, handler or signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for number in held[:1]:
+            signal.raise_signal(number)

@@ -300,13 +300,15 @@ def test_a_figure_without_matplotlib_names_the_extra(agent: Any, monkeypatch: An
         ("observations", "vectors"),
         ("max_bytes", 10),
         ("standardize", True),
+        ("encoding", None),
+        ("actions", None),
     ],
 )
 def test_options_of_kept_trials_cannot_be_set(agent: Any, name: str, value: Any) -> None:
-    before = agent.options[name]
+    before = getattr(agent, name)
     with pytest.raises(AttributeError, match=f"{name} decides how trials are kept"):
         setattr(agent, name, value)
-    assert agent.options[name] is before
+    assert getattr(agent, name) is before
 
 
 def test_arrays_are_no_names_of_options(agent: Any) -> None:

@@ -162,7 +162,10 @@ def unbalanced() -> sparse.csr_array:
         (lambda: changed(transition_counts=unbalanced()), "that reaches a state must leave it"),
         (lambda: changed(transition_counts=-simulated().transition_counts), "of at least 0"),
         (lambda: changed(transition_counts=simulated().transition_counts * 1.0), "got float64"),
-        (lambda: changed(reward_sums=simulated().reward_sums * np.nan), "finite numbers"),
+        (
+            lambda: changed(reward_sums=simulated().reward_sums * np.nan),
+            r"finite, at most 1e\+100 a trial",
+        ),
         (
             lambda: changed(reward_sums=sparse.csr_array(np.ones((21, 6)))),
             "rewards of states that no trial was in",

@@ -229,3 +229,13 @@ def test_functions_that_return_another_number_of_features_are_refused() -> None:
     encoding.rows(np.zeros((2, 1)))
     with pytest.raises(InvalidInputError, match="3 features before, and 6 of 5 observations"):
         encoding.rows(np.zeros((5, 1)))
+
+
+@pytest.mark.parametrize("make", [np.asarray, sparse.csr_array])
+def test_features_whose_products_would_not_be_finite_are_refused(make: Any) -> None:
+    rows = np.eye(3)
+    rows[1, 2] = -1e101
+    with pytest.raises(InvalidInputError, match=r"at most 1e\+100 in size; feature 2 of observ"):
+        as_rows(make(rows), 3)
+    rows[1, 2] = -1e100
+    assert as_rows(make(rows), 3)[1, 2] == -1e100

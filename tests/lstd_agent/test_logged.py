@@ -410,6 +410,9 @@ def put(i: Any, value: Any) -> Any:
         (changed(), {"trial": ["episode", "t"]}, "trial= names a column"),
         ({**changed(), "t": [0, 1]}, {}, r"one entry a row; got timestep \(2,\) and reward"),
         ({**changed(), "episode": [None] * 18}, {}, "trials have numbers or names.*none is"),
+        ({**changed(), "episode": [0.0] * 14 + [np.nan] * 4}, {}, "numbers or names.*none is"),
+        ({**changed(), "end": ["False"] * 18}, {"terminated": "end"}, "true or false in each row"),
+        ({**changed(), "end": [np.nan] * 18}, {"terminated": "end"}, "true or false in each row"),
         (
             {**changed(), "reward": changed()["reward"].astype(str)},
             {},
@@ -439,6 +442,18 @@ def put(i: Any, value: Any) -> Any:
 def test_an_invalid_table_is_refused(frame: Any, names: Any, message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
         LoggedTrials.from_frame(frame, **{**NAMES, **names})
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint64, np.int8])
+def test_times_of_small_or_unsigned_integers_do_not_wrap_around(dtype: Any) -> None:
+    frame: Any = {"episode": [0, 0, 0], "state": [0, 1, 2], "reward": [1.0, 2.0, np.nan]}
+    names: Any = {"trial": "episode", "observation": "state", "reward": "reward", "time": "at"}
+    rising = np.array([-100 if dtype is np.int8 else 0, 100, 120]).astype(dtype)
+    found = LoggedTrials.from_frame({**frame, "at": rising}, **names)
+    assert found.durations is not None
+    assert found.durations[0].tolist() == [200.0 if dtype is np.int8 else 100.0, 20.0]
+    with pytest.raises(InvalidInputError, match="durations must be finite, from 0 to"):
+        LoggedTrials.from_frame({**frame, "at": rising[[0, 2, 1]]}, **names)
 
 
 def test_the_last_row_of_a_table_is_left_out_only_on_request() -> None:
@@ -531,8 +546,8 @@ def test_actions_drawn_with_other_probabilities_are_refused() -> None:
 def test_actions_after_a_trial_was_cut_short_are_not_counted() -> None:
     lengths = np.array([7, 3, 7, 1, 7])
     trials = KeptTrials.of(STATES, REWARDS, lengths, ACTIONS)
-    taken: Any = SeminormLSTDAgent(np.eye(6)).add(trials).batches.taken
-    assert sum(each.count.sum() for each in taken if each is not None) == lengths.sum()
+    counted: Any = SeminormLSTDAgent(np.eye(6)).add(trials).batches.counted
+    assert sum(taken.count.sum() for _, taken in counted if taken is not None) == lengths.sum()
 
 
 def test_whole_numbers_of_a_table_are_actions_of_a_policys_table() -> None:

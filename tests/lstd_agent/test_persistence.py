@@ -370,7 +370,7 @@ def options_of(held: Any) -> Any:
         (changed("trials.transition_counts.indices", lambda a: a + 10**6), "indices must be"),
         (changed("trials.transition_counts.indptr", lambda a: a[::-1].copy()), "damaged"),
         (changed("trials.transition_counts.data", lambda a: a + 1), "sum to"),
-        (changed("trials.reward_sums.data", lambda a: a * np.nan), "finite numbers"),
+        (changed("trials.reward_sums.data", lambda a: a * np.nan), "reward_sums must be finite"),
         (changed("trials.n_by_batch", lambda a: -a), "no trials in batches"),
         (changed("trials.n_by_batch", lambda a: a[:-1]), "damaged"),
         (changed("trials.sample.trials.observations", lambda a: a + np.uint8(200)), "other states"),
@@ -473,6 +473,26 @@ def test_a_copy_of_a_fitted_agent_gives_the_same_answers(features: Any) -> None:
         assert copied(difference) == difference
         assert str(copied(agent.diagnostics())) == str(agent.diagnostics())
         assert_array_equal(copied(agent.system_).weights, agent.system_.weights)
+
+
+def test_a_pickle_of_another_version_is_refused_before_its_state_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pickled = pickle.dumps(discrete())
+    monkeypatch.setattr("lstd_agent.trials.store.installed_version", lambda: "9.0.0")
+    damaged = pickled.replace(b"lstd_agent.trials.counted", b"lstd_agent.trials.other__")
+    for content in (pickled, damaged):
+        with pytest.raises(InvalidInputError, match=r"pickled by unichain-gym .*, and 9.0.0 is in"):
+            pickle.loads(content)
+
+
+def test_options_that_do_not_fit_are_not_saved(tmp_path: Path) -> None:
+    """A file with them could not be loaded."""
+    agent = discrete()
+    agent.n_anchors = 0
+    with pytest.raises(InvalidInputError, match="n_anchors must be at least 1; got 0"):
+        agent.save(tmp_path / "agent.npz")
+    assert not [*tmp_path.iterdir()]
 
 
 def test_a_copy_of_a_policy_iteration_continues_like_the_original() -> None:

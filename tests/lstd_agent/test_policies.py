@@ -10,7 +10,15 @@ import pytest
 from gymnasium import spaces
 from numpy.testing import assert_allclose, assert_array_equal
 
-from lstd_agent import MMD, GaussianFeatures, Kernel, OneHot, SeminormLSTDAgent
+from lstd_agent import (
+    MMD,
+    GaussianFeatures,
+    KeptTrials,
+    Kernel,
+    LoggedTrials,
+    OneHot,
+    SeminormLSTDAgent,
+)
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.features.tables import feature_table
 from lstd_agent.trials.policies import check_probabilities, make_actor
@@ -291,3 +299,48 @@ def test_an_answer_that_is_no_action_is_refused(answer: object, num_envs: int) -
     agent = SeminormLSTDAgent(OneHot())
     with pytest.raises(InvalidInputError, match=rf"takes action {answer}; actions are 0 to 1"):
         agent.collect(env, lambda state: answer, 20, t_max=5, seed=0)
+
+
+def test_a_policys_array_that_was_changed_in_place_is_another_policy() -> None:
+    """A loop that improves a policy may do so, and trials of two policies have no one value."""
+    policy = np.zeros(6, dtype=np.int64)
+    agent = SeminormLSTDAgent(OneHot())
+    agent.collect("unichain_gym:Unichain-h6-v0", policy, 20, 5, seed=0)
+    policy[0] = 1
+    with pytest.raises(InvalidInputError, match="of another policy"):
+        agent.collect("unichain_gym:Unichain-h6-v0", policy, 20, 5, seed=1)
+    assert_array_equal(agent.policy, np.zeros(6))
+    held: Any = agent.policy
+    with pytest.raises(ValueError, match="read-only"):
+        held[0] = 1
+
+
+MASKED = np.ma.masked_array([[0, 1, 0, 1]] * 3, mask=[[False, False, True, False]] * 3)
+
+
+@pytest.mark.parametrize(
+    "add",
+    [
+        lambda agent: agent.add_trials(MASKED, np.ones((3, 3))),
+        lambda agent: agent.add_trials(
+            MASKED.data, np.ma.masked_array(np.ones((3, 3)), np.eye(3, dtype=bool))
+        ),
+        lambda agent: agent.add_trials(MASKED.data, np.ones((3, 3)), MASKED[:, 1:]),
+        lambda agent: agent.add_trials(MASKED.data, np.ones((3, 3)), durations=MASKED[:, :3]),
+        lambda agent: agent.add(KeptTrials.of(MASKED, np.ones((3, 3)))),
+        lambda agent: agent.observe(0, 0, np.ma.masked, 1),
+        lambda agent: agent.add_trials(MASKED.data, np.ones((3, 3))).encoding.encode(MASKED[0]),
+        lambda agent: make_actor(MASKED[0], spaces.Discrete(4), spaces.Discrete(2), None),
+        lambda agent: LoggedTrials.from_frame(
+            {"trial": [0] * 4, "state": MASKED[0], "reward": np.ones(4)},
+            trial="trial",
+            observation="state",
+            reward="reward",
+        ),
+    ],
+)
+def test_masked_entries_are_no_numbers(add: Any) -> None:
+    with pytest.raises(InvalidInputError, match="masked entries, which stand for no number"):
+        add(SeminormLSTDAgent(np.eye(2), 1))
+    with pytest.raises(InvalidInputError, match="features must be an array of real numbers"):
+        SeminormLSTDAgent(MASKED).attach(gym.make("unichain_gym:Unichain-h3-v0"))

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import count
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 from typing import Any
 
 import gymnasium as gym
@@ -20,7 +22,7 @@ from numpy.testing import assert_allclose
 
 from lstd_agent import OneHot, SeminormLSTDAgent
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.trials.workers import open_executor
+from lstd_agent.trials.workers import _blocked_signals, open_executor
 from unichain_gym import UnichainEnv, UnichainVectorEnv, make_mdp
 
 ENV = "unichain_gym:Unichain-h6-v0"
@@ -211,7 +213,10 @@ class BreaksOff(gym.Wrapper[Any, Any, Any, Any]):
         return super().step(action)
 
 
-@pytest.mark.parametrize("error", [RuntimeError("out of battery"), KeyboardInterrupt()])
+BREAKS = [RuntimeError("out of battery"), KeyboardInterrupt(), SystemExit(3)]
+
+
+@pytest.mark.parametrize("error", BREAKS)
 def test_trials_that_a_shard_has_finished_before_it_breaks_off_are_kept(error: Any) -> None:
     """Rounds of a plain environment hold a twentieth of a shard's trials, 3 of 60 here."""
     agent = SeminormLSTDAgent(OneHot())
@@ -220,7 +225,7 @@ def test_trials_that_a_shard_has_finished_before_it_breaks_off_are_kept(error: A
     assert agent.n_trials == 7
 
 
-@pytest.mark.parametrize("error", [RuntimeError("out of battery"), KeyboardInterrupt()])
+@pytest.mark.parametrize("error", BREAKS)
 def test_shards_that_finish_before_an_earlier_one_breaks_off_are_kept(error: Any) -> None:
     """One of four shards waits for the others, then breaks off in its sixth trial."""
     made = count()
@@ -244,3 +249,28 @@ def test_shards_that_finish_before_an_earlier_one_breaks_off_are_kept(error: Any
     with ThreadPoolExecutor(4) as pool, pytest.raises(type(error)):
         agent.collect(make, POLICY, 80, 9, seed=0, shard_size=20, executor=pool)
     assert agent.n_trials == 3 * 20 + 5
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="interrupts by POSIX signals")
+def test_an_interrupt_waits_until_a_worker_has_all_that_it_needs() -> None:
+    """Threads of libraries do not block signals. A worker without its facts prints a traceback."""
+    through, has_all = Event(), []
+
+    def start_a_worker() -> None:
+        with _blocked_signals():
+            os.kill(os.getpid(), signal.SIGINT)  # the other thread gets it
+            time.sleep(0.05)
+            has_all.append(True)
+
+    other = Thread(target=through.wait)
+    other.start()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            start_a_worker()
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+        through.set()
+        other.join()
+    assert has_all

@@ -53,6 +53,8 @@ def test_batches_flatten_like_single_observations(space: Any) -> None:
 def test_a_space_without_flat_form_is_refused() -> None:
     with pytest.raises(InvalidInputError, match="no flat form of fixed length"):
         flatten_batch(spaces.Text(5), ["a"])
+    with pytest.raises(InvalidInputError, match="have no components"):
+        make_encoding(spaces.Box(0.0, 1.0, (0,)), Polynomial(1), False)
 
 
 def test_polynomials_agree_with_scikit_learn() -> None:

@@ -228,7 +228,7 @@ BAD_ARGUMENTS = [
     (("FrozenPond-v1",), "Environment `FrozenPond` doesn't exist."),
     (("Unichain-h36d-v0",), "does not divide evenly among 4 streams; the nearest valid ones:"),
     (("no_such_module:Env-v0",), "ModuleNotFoundError: No module named 'no_such_module'"),
-    (("Unichain-h99999999999-v0",), "h99999999999 would take about 45.5 TiB of memory"),
+    (("Unichain-h99999999999-v0",), "h99999999999 would take about 50 TB of memory"),
     (("Unichain-h6-v0", "--trials", "9" * 20), "fewer --trials, or allow more than 15"),
     ((TAXI, "--restart"), "give a smaller --t-max"),
     (("Unichain-h3-v0", "--policy", "uniform", "--save", "/dev/null/x.npz"), "cannot write"),
@@ -386,7 +386,7 @@ def test_errors_that_would_not_fit_are_left_out_with_the_reason(
     report = report_of(capsys, "Unichain-h6-v0", *FEW)
     assert "total_rems" not in report
     assert "exact" in report["states"]
-    assert report["totals_left_out"].endswith("of memory, and 9.77 KiB are free")
+    assert report["totals_left_out"].endswith("of memory, and 10 kB are free")
     assert evaluate.main(["Unichain-h6-v0", *FEW]) == 0
     assert "total rems and repb left out: they would take" in capsys.readouterr().out
 

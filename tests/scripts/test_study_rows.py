@@ -202,3 +202,9 @@ def test_an_interrupt_does_not_wait_for_running_tasks() -> None:
 
     with pytest.raises(KeyboardInterrupt):  # although one worker has ten minutes to sleep
         run_tasks(time.sleep, [0.0, 600.0], interrupt, workers=2)
+
+
+def test_the_origin_of_a_result_is_text_whatever_a_files_name_is() -> None:
+    """A name in another encoding ended a command after its work, when it wrote its files."""
+    facts = results.provenance(["unichain", "--out", "r\udcf6"])
+    assert facts["command"].encode() == b"unichain --out r\\udcf6"
