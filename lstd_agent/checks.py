@@ -31,9 +31,8 @@ LEVEL, MIN_TRIALS, FEWEST_TRIALS = 0.03 / 5, 24, 12
 # States have not settled if they will still move by more standard deviations than _MOVES.
 _MISSING, _SURE, _MAYBE, _MOVES = 0.15, 0.8, 0.3, 0.25
 
-# The share of the correlation that is left after a quarter of the trial where trials mix; the share
-# of E beyond which own means matter; with fewer rows the correlation itself decides. The share of
-# whole trials that shows late rewards.
+# The share of the correlation that is left after a quarter of the trial where trials mix; of E
+# beyond which own means matter; rows from which S decides; share of whole trials for late rewards.
 _LASTING, _OWN, _FEW_ROWS, _WHOLE = 0.5, 0.05, 50, 0.9
 
 # Share of E beyond which misfits, and deviations between groups, matter; smallest correlation of
@@ -41,9 +40,7 @@ _LASTING, _OWN, _FEW_ROWS, _WHOLE = 0.5, 0.05, 50, 0.9
 _MISFIT, _ALIKE, _SPREAD, _CLASSES = 0.05, 0.05, 0.1, 32
 
 # Fewest effective trials of a standard error, and of any; share of E beyond which an event matters.
-_EVENTS, _LONE, _RARE = 10.0, 2.0, 0.1
-
-_TINY, _ROUNDING = 1e-300, 1e-9
+_EVENTS, _LONE, _RARE, _TINY, _ROUNDING = 10.0, 2.0, 0.1, 1e-300, 1e-9
 
 
 def in_a_line(observation: Any) -> str:
@@ -182,8 +179,8 @@ def check_tail(
 ) -> TailCheck:
     """Compare the first with the last L timesteps of the tail, the second half.
 
-    L runs from a quarter to a half of the tail. Any period of up to a quarter of the trial divides
-    one such L, so only a true movement of rewards, or of features of a block, shows at every L.
+    L runs from a quarter to a half of the tail, so no period of up to a quarter of the trial shows
+    at every L: only a true movement of rewards, or of features of a block, does.
     """
     groups = large(groups)
     T, h, E = R.shape[1], R.shape[1] // 2, unit_of(R, groups)
@@ -301,10 +298,7 @@ def check_hidden(delta: FloatArray, values: FloatArray, unit: float) -> float:
 
 
 def late_surprises(delta: FloatArray) -> FloatArray:
-    """Return a number (N,) for each trial, whose mean is the mean surprise of the tail.
-
-    That mean is how far the gain is off. The number's spread is the noise, however long trials are.
-    """
+    """Return numbers (N,), whose mean and noise tell by how much the tail contradicts the gain."""
     late = delta[:, delta.shape[1] // 2 :]
     total, n = np.nansum(late, axis=1), np.isfinite(late).sum(axis=1)
     mean = total.sum() / max(int(n.sum()), 1)
@@ -314,9 +308,8 @@ def late_surprises(delta: FloatArray) -> FloatArray:
 def check_gain(R: FloatArray, gain: float, error: float, unit: float) -> float:
     """Return the mean reward of late timesteps less the gain (0 if alike), given the gain's error.
 
-    The last L timesteps are compared, L from an eighth to a half of the trial; the smallest
-    difference counts. Any period of up to a quarter of the trial divides one such L. If many trials
-    were cut short, the others may be unlike them, and nothing is compared.
+    The last L timesteps are compared, L from an eighth to a half of the trial, which any period of
+    up to a quarter divides; the smallest difference counts. Whole trials may be unlike many others.
     """
     T, C = R.shape[1], partial_sums(R)
     C = C[np.isfinite(C[:, T])]

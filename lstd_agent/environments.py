@@ -15,8 +15,7 @@ from lstd_agent.errors import InvalidInputError
 from lstd_agent.trials.kept import in_words
 from unichain_gym import TabularMDP
 
-# Of a model's tables and an induced chain.
-_BYTES_PER_STATE = 500
+_BYTES_PER_STATE = 500  # of a model's tables and an induced chain
 
 # A core's letter, the number of states, and perhaps a letter for the number of streams.
 _MNEMONIC = re.compile(r"[a-z]\d+[a-z]?")

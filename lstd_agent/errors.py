@@ -6,7 +6,6 @@ Each message says what was wrong, with which value, and what to do instead.
 from __future__ import annotations
 
 import operator
-from importlib import metadata
 from typing import TypeVar
 
 Choice = TypeVar("Choice", bound=str)
@@ -54,11 +53,3 @@ def check_integer(name: str, value: object, smallest: int) -> int:
     if number < smallest:
         raise InvalidInputError(f"{name} must be at least {smallest}; got {number}")
     return number
-
-
-def installed_version(package: str = "unichain-gym") -> str:
-    """Return the version of an installed package, by default of this one."""
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return "not installed"

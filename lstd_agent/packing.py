@@ -33,9 +33,7 @@ from lstd_agent.errors import EvaluationError, InvalidInputError
 from lstd_agent.features.rows import is_sparse
 
 FORMAT_VERSION = 6
-
-# Seconds after which nobody writes a draft any more.
-OLD = 3600.0
+OLD = 3600.0  # seconds after which nobody writes a draft any more
 
 Arrays: TypeAlias = dict[str, NDArray[Any]]
 

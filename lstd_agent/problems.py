@@ -39,8 +39,7 @@ ENVIRONMENTS = ("h6", "h36", "h36c", "h70", "h100", "c10", "c35", "c35c", "c75",
 RHOS = (0.49, 0.33, 0.19, 0.09, 0.06, 0.03)
 """The paper's numbers of features per state."""
 
-# Number of timesteps tried as the start of the second neighbourhood of `limit_errors`.
-_ANCHORS_TRIED = 60
+_ANCHORS_TRIED = 60  # timesteps tried as the start of the second neighbourhood of `limit_errors`
 
 T = TypeVar("T")
 

@@ -19,12 +19,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from datetime import datetime, timezone
 from functools import cache, partial
+from importlib import metadata
 from pathlib import Path
 from typing import Any, TypeVar
 
 import lstd_agent
 import unichain_gym
-from lstd_agent.errors import InvalidInputError, installed_version
+from lstd_agent.errors import InvalidInputError
 from lstd_agent.progress import progress_bar
 from lstd_agent.trials.workers import WorkerError, open_executor, run_tasks
 
@@ -33,8 +34,7 @@ __all__ = ["Row", "RowStore", "WorkerError", "code_version", "open_executor", "p
 Row = dict[str, Any]
 Task = TypeVar("Task")
 
-# Packages whose versions may change a result.
-PACKAGES = ("numpy", "scipy", "gymnasium", "POT")
+PACKAGES = ("numpy", "scipy", "gymnasium", "POT")  # whose versions may change a result
 
 # These modules show results and compute none.
 _SHOWS = re.compile(r"commands/|(progress|summary|study/(claims|figures|pages|studies|tables))\.py")
@@ -86,6 +86,14 @@ def provenance(arguments: Sequence[str], **facts: Any) -> dict[str, Any]:
         "platform": sys.platform,
         **{name: installed_version(name) for name in PACKAGES},
     }
+
+
+def installed_version(package: str) -> str:
+    """Return the version of an installed package."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "not installed"
 
 
 def one_line(facts: Mapping[str, Any]) -> str:

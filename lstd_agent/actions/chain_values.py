@@ -30,12 +30,9 @@ from lstd_agent.trials.counts import ActionCounts
 from lstd_agent.trials.kept import NO_TIME
 
 # Values with a larger open share are not determined; a class with fewer transitions may not be
-# closed; smaller numbers, relative to values, are rounding.
-_OPEN, _ENOUGH, _ROUNDING = 0.05, 100, 1e-9
-
-# With more states than this, errors are a mean over this many random directions of the noise.
-_MOST_STATES, _DIRECTIONS = 500, 400
-
+# closed; smaller numbers, relative to values, are rounding. With more states than _MOST_STATES,
+# errors are a mean over some random directions of the noise.
+_OPEN, _ENOUGH, _ROUNDING, _MOST_STATES, _DIRECTIONS = 0.05, 100, 1e-9, 500, 400
 _CHUNK_SIZE = 2**21
 
 

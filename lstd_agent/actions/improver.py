@@ -30,15 +30,12 @@ from lstd_agent.trials.policies import ActionNumbers
 Judged: TypeAlias = tuple[list[Undecided], list[str]]
 """The undecided actions, and how sure the policy's actions are, as lines of text."""
 
-# Stands for the action where the policy has none.
-UNKNOWN = -1
+UNKNOWN = -1  # stands for the action where the policy has none
 
 # An action is decided if it is worse than the policy's by this many standard errors; number of
-# undecided pairs that an account shows; of observations at which a policy of vectors is judged.
-_TOLD, _SHOWN, _N_STATES = 3.0, 5, 1000
-
-# Policy iteration on counts ends after a few rounds, unless noise makes it cycle.
-_MOST_ROUNDS = 100
+# undecided pairs that an account shows; of observations at which a policy of vectors is judged; of
+# rounds of policy iteration on counts, which ends after a few, unless noise makes it cycle.
+_TOLD, _SHOWN, _N_STATES, _MOST_ROUNDS = 3.0, 5, 1000, 100
 
 
 def better_actions(

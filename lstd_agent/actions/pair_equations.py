@@ -39,8 +39,7 @@ PairFeatures = Callable[[Any, Any], ArrayLike]
 Rows: TypeAlias = tuple[FloatArray, FloatArray, FloatArray, FloatArray]
 """For some transitions: features f (n, D), f minus the next features, rewards, durations (n,)."""
 
-# Features of about this many numbers are held at a time.
-_CHUNK_SIZE = 2**21
+_CHUNK_SIZE = 2**21  # features of about so many numbers are held at a time
 
 # Relative cutoffs of the size of features, and of their differences. Features can represent a
 # constant if their fit has at least this share of it.

@@ -50,9 +50,8 @@ _MAKERS: Makers = {
     type("VectorSamples", (), {}): lambda rounds: rounds,
 }
 
-# A policy is worse than another if its trials earn less by this many standard errors. A vector
-# environment made here runs at least so many trials at a time, since few copies are slow, and in
-# at most so many shards.
+# A policy is worse if its trials earn less by so many standard errors. Vector environments made
+# here run at least so many trials at a time (few copies are slow), in at most so many shards.
 _WORSE, _FEWEST_COPIES, _SHARDS = 3.0, 1000, 20
 
 

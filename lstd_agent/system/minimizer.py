@@ -43,12 +43,9 @@ import numpy as np
 from lstd_agent.arrays import FloatArray, svd
 from lstd_agent.rows.factors import Factor, Reduced, Segments, total
 
-DEFAULT_RCOND = 1e-10
-
 # B is a difference from A: smaller numbers, relative to the size of A, are rounding. Slow changes
 # are small in B without being rounding, so its cutoff, relative to its largest, is not A's.
-_ROUNDING, _DIFFERENCES = 1e-14, 1e-10
-
+DEFAULT_RCOND, _ROUNDING, _DIFFERENCES = 1e-10, 1e-14, 1e-10
 
 # The smallest effective share of the samples, and the largest part in an open direction, of a gain.
 LEAST_SHARE, _OPEN = 0.2, 1e-6

@@ -31,11 +31,9 @@ from lstd_agent.backups import Backup, LambdaReturn, backup_name
 from lstd_agent.system.minimizer import Solved
 from lstd_agent.system.model import pooled_model
 
-# The λ that "auto" tries; a value is not determined if a larger share of it is open.
+# The λ that "auto" tries; a value is not determined if a larger share of it is open; number of
+# groups of counts, in two halves; fewest trials to hold some out; most dense features to try λ.
 DECAYS, OPEN_TOLERANCE = (0.6, 0.9, 1.0), 0.05
-
-# Number of groups of counts, in two halves; smallest number of trials to hold some out; and most
-# dense features with which λ are tried.
 _N_GROUPS, _FEWEST_HELD_OUT, _MOST_COMPARED = 8, 8, 1000
 
 # Single steps must be better than the model by this many standard errors. A λ-return misses the

@@ -36,8 +36,7 @@ from lstd_agent.trials.recording import (
     as_rewards,
 )
 
-# Largest number of timesteps in a round of a plain environment.
-_ROUND_TIMESTEPS = 2**18
+_ROUND_TIMESTEPS = 2**18  # most timesteps in a round of a plain environment
 
 AnyEnv: TypeAlias = gym.Env[Any, Any] | VectorEnv[Any, Any, Any]
 

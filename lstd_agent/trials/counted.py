@@ -25,8 +25,7 @@ from lstd_agent.errors import InvalidInputError, check_integer
 from lstd_agent.trials.counts import ActionCounts, TransitionCounts, check_counts, total
 from lstd_agent.trials.kept import KeptTrials, check_timed, in_words, together
 
-# Numbers that are hashed at a time.
-_CHUNK = 2**18
+_CHUNK = 2**18  # numbers that are hashed at a time
 
 
 def ordered(trials: KeptTrials) -> IntArray:

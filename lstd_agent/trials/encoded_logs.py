@@ -42,11 +42,9 @@ from lstd_agent.trials.recording import NEVER
 from lstd_agent.trials.spaces import batch_size, each_array, take
 
 # Frequencies belong to another policy if the statistic is this many standard deviations too large.
-# By Chebyshev's inequality at most one of a hundred correct logs is refused.
-_DEVIATIONS = 10.0
-
-# Actions that are not whole numbers may have been rounded where they were written.
-_RELATIVE, _ABSOLUTE = 1e-4, 1e-6
+# By Chebyshev's inequality at most one of a hundred correct logs is refused. Actions that are not
+# whole numbers may have been rounded where they were written.
+_DEVIATIONS, _RELATIVE, _ABSOLUTE = 10.0, 1e-4, 1e-6
 
 
 def as_logged(

@@ -24,9 +24,7 @@ NO_TIME = (
 )
 
 _WHERE = "at timestep {1} of trial {0}"
-
-# Approximate number of entries that are copied at a time.
-_CHUNK = 2**20
+_CHUNK = 2**20  # about so many entries are copied at a time
 
 # Default entries of missing arrays.
 _MISSING: dict[str, Any] = {"actions": np.int8(-1), "explored": np.bool_(False), "durations": 1.0}

@@ -22,8 +22,7 @@ from lstd_agent.trials.encoding import Encoding, first_refused
 from lstd_agent.trials.kept import KeptTrials, check_rewards, check_timed, checked_durations, padded
 from lstd_agent.trials.spaces import MAX_REWARD, real_array
 
-# Timesteps of trials in lockstep are counted together until there are _BLOCK transitions; other
-# transitions are counted _CHUNK at a time.
+# How many transitions are counted at a time: of trials in lockstep at least, of others at most.
 _BLOCK, _CHUNK = 2**13, 2**18
 
 NEVER = (

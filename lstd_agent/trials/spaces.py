@@ -27,8 +27,7 @@ from lstd_agent.errors import InvalidInputError
 MAX_REWARD = 1e100
 """Rewards beyond this size are refused: their squares and sums would not be finite."""
 
-# A space whose elements an int64 cannot number counts as infinite.
-_MAX_PARTS = 63
+_MAX_PARTS = 63  # a space whose elements an int64 cannot number counts as infinite
 
 
 def plain_array(value: Any, what: str) -> NDArray[Any]:

@@ -20,13 +20,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import ArrayLike, NDArray
 
-from lstd_agent.errors import (
-    InvalidInputError,
-    NotFittedError,
-    check_choice,
-    check_integer,
-    installed_version,
-)
+from lstd_agent.errors import InvalidInputError, NotFittedError, check_choice, check_integer
 from lstd_agent.features.tables import Features, Standardized
 from lstd_agent.trials.collect import AnyEnv, Explore, Request
 from lstd_agent.trials.counted import Batches, CountedTrials, Portion
@@ -101,12 +95,11 @@ class TrialStore(UserLoop):
             raise AttributeError(f"{name} decides how trials are kept and cannot be set: {how}")
         super().__setattr__(name, value)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        # The version is read before the state, which another version may not be able to read.
-        return _unpickled, (type(self), installed_version()), {**vars(self), "_lock": None}
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_lock": None}  # a copy has a lock of its own
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _lock=threading.RLock())  # a copy has a lock of its own
+        vars(self).update(state, _lock=threading.RLock())
 
     def reset(self) -> Self:
         """Forget all trials, observations, policies and fits; the options stay."""
@@ -408,11 +401,3 @@ class TrialStore(UserLoop):
 
 
 _STAY = frozenset((*signature(TrialStore).parameters, "encoding", "actions"))
-
-
-def _unpickled(kind: type[TrialStore], version: str) -> TrialStore:
-    """Return an agent without its state, or raise if another version pickled it."""
-    if version != (own := installed_version()):
-        told = f"the agent was pickled by unichain-gym {version}, and {own} is installed: unpickle "
-        raise InvalidInputError(f"{told}it with that version, and write it to a file by save()")
-    return kind.__new__(kind)

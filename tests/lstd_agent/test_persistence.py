@@ -475,17 +475,6 @@ def test_a_copy_of_a_fitted_agent_gives_the_same_answers(features: Any) -> None:
         assert_array_equal(copied(agent.system_).weights, agent.system_.weights)
 
 
-def test_a_pickle_of_another_version_is_refused_before_its_state_is_read(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    pickled = pickle.dumps(discrete())
-    monkeypatch.setattr("lstd_agent.trials.store.installed_version", lambda: "9.0.0")
-    damaged = pickled.replace(b"lstd_agent.trials.counted", b"lstd_agent.trials.other__")
-    for content in (pickled, damaged):
-        with pytest.raises(InvalidInputError, match=r"pickled by unichain-gym .*, and 9.0.0 is in"):
-            pickle.loads(content)
-
-
 def test_options_that_do_not_fit_are_not_saved(tmp_path: Path) -> None:
     """A file with them could not be loaded."""
     agent = discrete()
