@@ -135,14 +135,14 @@ class Diagnostics:
         whole = u - taken * u.sum() / max(int(taken.sum()), 1)
         self.conflict = partial(shown.conflict_of_starts, whole, first, least)
         earned = np.nansum(R - checks.mean_of(R), axis=1)
-        if checks.few_events(earned):  # the tail may lack rare rewards that whole trials have
-            self.gain_conflict = max(self.gain_conflict, earned.std() / np.sqrt(N) / T / time)
-        self.gain_error = self.start_error = np.nan
-        gain_noise = 0.0
+        if checks.few_events(earned) and source.constant and fit.options.gain is None:
+            # The tail may lack rare rewards that whole trials have.
+            lacked = earned.std() / np.sqrt(source.n_trials) / T / time
+            self.gain_conflict = max(self.gain_conflict, lacked)
+        gain_noise, noise, self.gain_error, self.start_error = 0.0, 0.0, np.nan, np.nan
         if fit.n_batches > 1 and not source.is_sparse:
-            gain_noise, self.start_error = fit.jackknife.gain_error, fit.jackknife.start_bias_error
-            self.gain_error = max(gain_noise, self.gain_conflict)
-        noise = float(np.nan_to_num(self.start_error))
+            gain_noise, noise = fit.jackknife.gain_error, fit.jackknife.start_bias_error
+            self.gain_error, self.start_error = max(gain_noise, self.gain_conflict), noise
         found, self.rare = checks.check_starts(R, v, delta, groups, tail.unit, noise)
         rows, n_in_row = R, 1.0
         if self.drawn and (batches := shown.means_of_batches(fit)) is not None:

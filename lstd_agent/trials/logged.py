@@ -284,7 +284,7 @@ def _trials_of(columns: dict[str, NDArray[Any]], drop_last: bool) -> dict[str, A
     labels = columns["trial"]
     try:
         _, first, number = np.unique(labels, return_index=True, return_inverse=True)
-        if labels.dtype.kind in "fM" and np.isnan(labels).any():
+        if (labels != labels).any():  # as only NaN and NaT are
             raise TypeError("a trial has no number")
     except TypeError:
         raise InvalidInputError(

@@ -19,6 +19,7 @@ from lstd_agent.checks import (
     check_starts,
     check_tail,
     critical,
+    few_events,
     self_normalized,
     still_missing,
 )
@@ -459,6 +460,35 @@ def test_a_contradiction_is_more_than_noise_and_rounding_explain() -> None:
     assert conflict(u, [one, other], 4.0) == 0.0  # rounding
     assert conflict(u, [one, 0.0 * other], 0.0) == 0.0  # no trial starts there
     assert conflict(u[:9], [every[:9]], 0.0) == 0.0  # trials are few
+
+
+def test_rare_rewards_widen_the_error_of_an_estimated_gain_by_the_number_of_all_trials() -> None:
+    """A reward of 100 comes once in 1,000 trials; only some of the trials are kept whole."""
+    rng = np.random.default_rng(0)
+    states = rng.integers(0, 3, (20_000, 11))
+    rewards = 100.0 * (rng.random((20_000, 10)) < 1e-4) + 0.01 * rng.standard_normal((20_000, 10))
+
+    def error(n: int, n_stored: int, gain: float | None = None) -> float:
+        agent = SeminormLSTDAgent(OneHot(), 1, gain=gain, n_stored_trials=n_stored)
+        space = spaces.Discrete(3)
+        agent.add_trials(states[:n], rewards[:n], observation_space=space)._fit()
+        assert few_events((rewards[:n_stored] - rewards[:n_stored].mean(axis=0)).sum(axis=1))
+        return agent.gain_error_
+
+    assert error(20_000, 2000) < 1.5 * 100.0 * np.sqrt(1e-4 / 10 / 20_000) * np.sqrt(2.0)
+    assert error(2000, 2000) > 0.5 * 100.0 * np.sqrt(1e-4 / 10 / 2000)
+    assert error(2000, 2000, gain=0.01) < 1e-15
+
+
+def test_the_gain_of_tasks_that_end_has_no_error() -> None:
+    """Two of 200 trials make up the noise."""
+    lengths = np.append(np.random.default_rng(0).geometric(0.3, 199), 30)
+    agent = SeminormLSTDAgent.transient(OneHot())
+    observations = [np.zeros(n + 1, dtype=int) for n in lengths]
+    rewards = [np.append(np.ones(n - 1), 50.0 * (i < 2)) for i, n in enumerate(lengths)]
+    ends, space = np.ones(200, dtype=bool), spaces.Discrete(2)
+    agent.add_trials(observations, rewards, terminated=ends, observation_space=space)._fit()
+    assert agent.gain_ == agent.gain_error_ == 0.0
 
 
 def test_a_rare_reward_does_not_make_up_the_unit_of_its_own_check() -> None:

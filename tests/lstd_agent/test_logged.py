@@ -411,6 +411,16 @@ def put(i: Any, value: Any) -> Any:
         ({**changed(), "t": [0, 1]}, {}, r"one entry a row; got timestep \(2,\) and reward"),
         ({**changed(), "episode": [None] * 18}, {}, "trials have numbers or names.*none is"),
         ({**changed(), "episode": [0.0] * 14 + [np.nan] * 4}, {}, "numbers or names.*none is"),
+        (
+            {**changed(), "episode": np.array([1] * 14 + ["NaT"] * 4, "m8[s]")},
+            {},
+            "numbers or names.*none is",
+        ),
+        (
+            {**changed(), "episode": np.array([0] * 14 + [np.nan] * 4, object)},
+            {},
+            "numbers or names.*none is",
+        ),
         ({**changed(), "end": ["False"] * 18}, {"terminated": "end"}, "true or false in each row"),
         ({**changed(), "end": [np.nan] * 18}, {"terminated": "end"}, "true or false in each row"),
         (
