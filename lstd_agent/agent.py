@@ -257,7 +257,7 @@ class SeminormLSTDAgent(TrialStore):
             return self._last_fit.compare(a, b, t, self.diagnostics().conflict)
         if t is not None and np.any(np.asarray(t) != 0):
             raise InvalidInputError(f"by='returns' compares starts, at timestep 0; got t={t!r}")
-        return compare_returns(self._last_fit, a, b)
+        return compare_returns(self._last_fit, a, b, self.diagnostics().gain_error)
 
     def candidate(self, index: int) -> Any:
         """Return the (flat) observation at ``index`` of `Neighborhood.occupancy`, or None."""

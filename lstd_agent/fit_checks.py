@@ -209,12 +209,12 @@ def named_misfits(
     return misfits
 
 
-def compare_returns(fit: Any, a: Any, b: Any) -> Comparison:
+def compare_returns(fit: Any, a: Any, b: Any, gain_error: float) -> Comparison:
     """Return the mean return of trials from a minus that of trials from b."""
-    (difference, error, n), source = _returns_of(fit, a, b), fit.source
-    if np.any(source.mean_durations != 1.0) and fit.n_batches > 1 and not source.is_sparse:
+    difference, error, n = _returns_of(fit, a, b)
+    if np.any(fit.source.mean_durations != 1.0) and gain_error > 0.0:  # it may be NaN
         # Trials from a and b differ in time, which multiplies the gain's error.
-        other = _returns_of(fit, a, b, fit.system.gain + fit.jackknife.gain_error)[0]
+        other = _returns_of(fit, a, b, fit.system.gain + gain_error)[0]
         error = float(np.hypot(error, other - difference))
     return Comparison(difference, error, max(1, n - 1))
 

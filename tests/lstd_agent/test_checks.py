@@ -450,6 +450,25 @@ def test_errors_of_gain_and_start_are_at_least_what_trials_contradict() -> None:
     assert "errors      are at least what trials contradict: 0.0" in agent.summary()
 
 
+def test_returns_of_starts_that_differ_in_time_have_the_error_of_a_gain_that_trials_contradict() -> (
+    None
+):
+    """The first step from start 0 takes 50, from start 1 it takes 1; each unit of time pays 1."""
+    rng = np.random.default_rng(0)
+    states = np.full((400, 21), 2)
+    states[:, 0] = np.arange(400) % 2
+    times = np.ones((400, 20))
+    times[states[:, 0] == 0, 0] = 50.0
+    rewards = times + 0.1 * rng.standard_normal((400, 20))
+    for gain, least, most in ((1.0, 0.0, 0.1), (0.8, 9.0, 11.0)):
+        agent = SeminormLSTDAgent(OneHot(), 1, gain=gain)
+        space = spaces.Discrete(3)
+        agent.add_trials(states, rewards, durations=times, observation_space=space)._fit()
+        found = agent.compare(0, 1, by="returns")
+        assert found.difference == pytest.approx(49.0 * (1.0 - gain), abs=0.2)  # true: 0
+        assert least < found.standard_error < most
+
+
 def test_a_contradiction_is_more_than_noise_and_rounding_explain() -> None:
     u = np.random.default_rng(0).standard_normal(100)
     every, one, other = np.full(100, 0.01), np.arange(100) % 2 / 50, (np.arange(100) + 1) % 2 / 50
