@@ -450,9 +450,7 @@ def test_errors_of_gain_and_start_are_at_least_what_trials_contradict() -> None:
     assert "errors      are at least what trials contradict: 0.0" in agent.summary()
 
 
-def test_returns_of_starts_that_differ_in_time_have_the_error_of_a_gain_that_trials_contradict() -> (
-    None
-):
+def test_returns_of_starts_that_differ_in_time_have_the_error_of_a_contradicted_gain() -> None:
     """The first step from start 0 takes 50, from start 1 it takes 1; each unit of time pays 1."""
     rng = np.random.default_rng(0)
     states = np.full((400, 21), 2)
