@@ -21,10 +21,9 @@ from pathlib import Path
 from benchmark import evaluator, exact, processes, stepping
 from benchmark.timing import HEAD, Row, Setting, Skipped
 from lstd_agent.commands import running
-from lstd_agent.errors import installed_version
 from lstd_agent.packing import write_files
 from lstd_agent.progress import progress_bar
-from lstd_agent.results import provenance
+from lstd_agent.results import installed_version, provenance
 
 THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "NUMBA_NUM_THREADS")
 PACKAGES = ("numpy", "scipy", "gymnasium", "unichain-gym", "envpool", "quantecon", "distributed")
