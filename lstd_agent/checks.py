@@ -308,8 +308,8 @@ def late_surprises(delta: FloatArray) -> FloatArray:
 def check_gain(R: FloatArray, gain: float, error: float, unit: float) -> float:
     """Return the mean reward of late timesteps less the gain (0 if alike), given the gain's error.
 
-    The last L timesteps are compared, L from an eighth to a half of the trial, which any period of
-    up to a quarter divides; the smallest difference counts. Whole trials may be unlike many others.
+    The last L timesteps of whole trials are compared, L from an eighth to a half of the trial, and
+    the smallest difference counts (periods of up to T/4 divide one L). If many were cut short, 0.
     """
     T, C = R.shape[1], partial_sums(R)
     C = C[np.isfinite(C[:, T])]

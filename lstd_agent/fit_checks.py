@@ -147,9 +147,9 @@ def start_groups(starts: Any) -> list[IntArray]:
             continue
         here = x[group] - x[group].mean(axis=0)
         p = here @ np.linalg.eigh(here.T @ here)[1][:, -1]
-        low = (
-            p < np.median(p) if (p < np.median(p)).sum() >= checks.MIN_TRIALS else p <= np.median(p)
-        )
+        low = p < np.median(p)
+        if low.sum() < checks.MIN_TRIALS:
+            low = p <= np.median(p)
         if min(low.sum(), (~low).sum()) >= checks.MIN_TRIALS:
             groups += [group[low], group[~low]]
     return groups
