@@ -7,8 +7,9 @@ by class, and its transient states T:
         [  0    P_RR ]
 
 Every quantity is computed on R first, and one system in I - P_TT extends it to T. One state of each
-class in R is the *ground*: without it, I - P is nonsingular. Its solutions are the stationary
-distribution, the bias and so on, up to a constant per class that normalization fixes.
+class in R is the *ground* (`unichain_gym.grounds`): without it, I - P is nonsingular. Its solutions
+are the stationary distribution, the bias and so on, up to a constant per class that normalization
+fixes.
 
 All limits are in the Cesàro sense, lim (1/n) Σ_{t<n} P^t, so periods make no difference.
 """
@@ -23,12 +24,13 @@ from scipy import sparse
 
 from unichain_gym.elimination import SMALLEST, finite
 from unichain_gym.errors import ConvergenceError, ModelTooLargeError
+from unichain_gym.grounds import Grounded, follow
 from unichain_gym.interface import BoolArray, FloatArray, IntArray
 from unichain_gym.linear import Solver, find_solver
 from unichain_gym.outcomes import EPSILON, MAX_DENSE_STATES, read_only
+from unichain_gym.pairs import Pairs
 from unichain_gym.structure import (
     Structure,
-    edges,
     first_of_each,
     group_sums,
     keep_states,
@@ -62,20 +64,53 @@ class Limits:
         return self.P[self.transient][:, self.recurrent]
 
     @cached_property
-    def ground(self) -> IntArray:
-        """A frequent state of each class with many entering transitions, as an index into R.
+    def transient_solver(self) -> Solver:
+        """Solves systems in I - P_TT."""
+        return find_solver(self.P_TT, row_sums(self.P_TR))
 
-        Its removal leaves less to eliminate. It must not be rare: solutions contain the times until
-        it is hit, and large times lose small differences by rounding. `stationary` replaces a rare
-        ground.
-        """
+    @property
+    def system(self) -> Grounded:
+        """The equations on R, with frequent grounds."""
+        return self._occupancy[0]
+
+    @property
+    def stationary(self) -> FloatArray:
+        """The stationary distributions of all classes, side by side, shape (n_R,)."""
+        return self._occupancy[1]
+
+    @cached_property
+    def _occupancy(self) -> tuple[Grounded, FloatArray]:
         n = self.recurrent.size
-        return self._choose_ground(self._follow(np.full(n, 1.0 / n), ROUGH_STEPS))
+        rough = follow(self.P_RR, np.full(n, 1.0 / n), ROUGH_STEPS)
+        try:
+            system, p = self._solve_for_frequencies(rough)
+        except ConvergenceError:  # the ground may be very rare
+            n_steps = min(4 * n, ROUGH_WORK // self.P_RR.data.size + 1)
+            system, p = self._solve_for_frequencies(follow(self.P_RR, rough, n_steps))
+        if self._is_rare(p)[system.ground].any():
+            # On a slow chain the rough occupancy was wrong: factorize again.
+            system = self._ground(p)
+        return system, p
 
-    def _choose_ground(self, frequency: FloatArray) -> IntArray:
-        entering = np.bincount(edges(self.P_RR)[1], minlength=self.recurrent.size)
+    def _solve_for_frequencies(self, rough: FloatArray) -> tuple[Grounded, FloatArray]:
+        system = self._ground(rough)
+        p = system.frequencies()
+        self._note("stationary distribution", system.solver)
+        if system.solver.n_iterations:
+            p = follow(self.P_RR, p, POLISHING_STEPS)
+        p = p / self._class_maximum(p)  # avoids overflow of the sum
+        return system, p / group_sums(self.label, p, self.n_classes)[self.label]
+
+    def _ground(self, frequency: FloatArray) -> Grounded:
+        """Ground a frequent state of each class with many entering transitions.
+
+        Its removal leaves less to eliminate.
+        """
+        entering = np.bincount(self.P_RR.indices, minlength=self.recurrent.size)
         entering[self._is_rare(frequency)] = 0
-        return first_of_each(self.label, (-frequency, -entering), self.n_classes)
+        ground = first_of_each(self.label, (-frequency, -entering), self.n_classes)
+        rows, structure = Pairs.of_chain(self.P_RR), Structure(self.label, self.n_classes)
+        return Grounded(rows, structure, ground)
 
     def _is_rare(self, frequency: FloatArray) -> BoolArray:
         return np.asarray(frequency < 1e-3 * self._class_maximum(frequency))
@@ -85,77 +120,6 @@ class Limits:
         highest = np.zeros(self.n_classes)
         np.maximum.at(highest, self.label, values)
         return highest[self.label]
-
-    def _follow(self, p: FloatArray, n_steps: int) -> FloatArray:
-        """Follow the chain on R by lazy steps, which never lengthen an error."""
-        backward = self.P_RR.T
-        for _ in range(n_steps):
-            p = 0.5 * (p + backward @ p)
-        return p
-
-    @cached_property
-    def ungrounded(self) -> IntArray:
-        """The indices into R of all other states."""
-        return np.delete(np.arange(self.recurrent.size), self.ground)
-
-    @cached_property
-    def recurrent_solver(self) -> Solver:
-        """Solves systems in I - P on the states that are not grounded."""
-        return find_solver(keep_states(self.P_RR, self.ungrounded), self._to_ground)
-
-    @cached_property
-    def _to_ground(self) -> FloatArray:
-        """The probability of going to a ground, from the other recurrent states."""
-        is_ground = np.zeros(self.recurrent.size)
-        is_ground[self.ground] = 1.0
-        return np.asarray(self.P_RR @ is_ground)[self.ungrounded]
-
-    @cached_property
-    def transient_solver(self) -> Solver:
-        """Solves systems in I - P_TT."""
-        return find_solver(self.P_TT, row_sums(self.P_TR))
-
-    @cached_property
-    def _from_ground(self) -> sparse.csr_array:
-        """The rows of the grounds in P_RR."""
-        return self.P_RR[self.ground]
-
-    @property
-    def inflow(self) -> FloatArray:
-        """The transitions to each other recurrent state from its ground."""
-        return np.asarray(np.ones(self.n_classes) @ self._from_ground)[self.ungrounded]
-
-    @cached_property
-    def stationary(self) -> FloatArray:
-        """The stationary distributions of all classes, side by side, shape (n_R,)."""
-        try:
-            p = self._occupancy()
-        except ConvergenceError:  # the ground may be very rare
-            n = self.recurrent.size
-            n_steps = min(4 * n, ROUGH_WORK // self.P_RR.data.size + 1)
-            self._ground_anew(self._follow(np.full(n, 1.0 / n), n_steps))
-            p = self._occupancy()
-        if self._is_rare(p)[self.ground].any():
-            # On a slow chain the rough occupancy was wrong: factorize again.
-            self._ground_anew(p)
-        return p
-
-    def _occupancy(self) -> FloatArray:
-        p: FloatArray = np.ones(self.recurrent.size)
-        if self.ungrounded.size:
-            # A negative entry is within its error of 0.
-            entered = self.recurrent_solver.solve(self.inflow, transposed=True)
-            p[self.ungrounded] = np.maximum(entered, 0.0)
-            self._note("stationary distribution", self.recurrent_solver)
-            if self.recurrent_solver.n_iterations:
-                p = self._follow(p, POLISHING_STEPS)
-        p = p / self._class_maximum(p)  # avoids overflow of the sum
-        return p / group_sums(self.label, p, self.n_classes)[self.label]
-
-    def _ground_anew(self, frequency: FloatArray) -> None:
-        self.ground = self._choose_ground(frequency)
-        for name in ("ungrounded", "recurrent_solver", "_from_ground", "_to_ground"):
-            self.__dict__.pop(name, None)
 
     @cached_property
     def class_distributions(self) -> sparse.csr_array:
@@ -226,12 +190,11 @@ class Limits:
         """
         if durations is None:
             # D 1 = 0: subtracting a common constant reduces rounding.
-            values = values - values[self.recurrent[self.ground[0]]]
+            values = values - values[self.recurrent[self.system.ground[0]]]
             values = values - self.limit(values)
         tau = 1.0 if durations is None else durations
-        b, off = self._excess_sum(values, 1.0, durations)
-        if self.ungrounded.size:
-            self._note(quantity, self.recurrent_solver)
+        b, off = self._excess_sum(values, self.system, durations)
+        self._note(quantity, self.system.solver)
         if not self.transient.size:
             return finite(b)
         b = self.carry(b[self.recurrent], (values - self.ahead(off) * tau)[self.transient])
@@ -244,41 +207,27 @@ class Limits:
         return read_only(self.potential(np.eye(self.n_states)))
 
     def _excess_sum(
-        self, values: FloatArray, discount: float, durations: FloatArray | None = None
+        self, values: FloatArray, system: Grounded, durations: FloatArray | None = None
     ) -> tuple[FloatArray, FloatArray]:
         """Sum Σ_t γ^t P^t c on R, for values c, (S,) or (S, m), with P* c = 0 up to rounding.
 
-        By the equations of `unichain_gym.policy_iteration`: u - a z, up to a constant per class
-        that makes P* times the sum 0. Returns it, with 0 on T, and a, (n_classes,) or (…, m).
+        A solution of the system, up to a constant per class that makes P* times the sum 0. Returns
+        it, with 0 on T, and a, (n_classes,) or (…, m).
         """
-        x, c = np.zeros_like(values), values[self.recurrent]
-        U, G = self.ungrounded, self.ground
-        if not U.size:
-            return x, c[G] * (1.0 - discount)
-        tau = np.ones(c.shape[0]) if durations is None else durations[self.recurrent]
-        solver = self.recurrent_solver
-        if discount < 1.0:
-            exit_rate = (1.0 - discount) + discount * self._to_ground
-            solver = find_solver(discount * keep_states(self.P_RR, U), exit_rate)
-        # Sums over the steps until a ground is entered.
-        z, u = np.zeros_like(tau), np.zeros_like(c)
-        z[U], u[U] = solver.solve(tau[U]), solver.solve(c[U])
-        returns = tau[G] + discount * (self._from_ground @ z)
-        off = ((c[G] + discount * (self._from_ground @ u)).T / returns).T
-        x[self.recurrent] = u - (off[self.label].T * z).T
-        x[self.recurrent] -= (self.class_distributions @ x)[self.label]
-        return x, off
+        x, R = np.zeros_like(values), self.recurrent
+        clock = system.clock(system.one if durations is None else durations[R])
+        a, x[R] = system.solve(values[R], clock)
+        x[R] -= (self.class_distributions @ x)[self.label]
+        return x, a[system.ground]
 
     def left_potential(self, start: FloatArray) -> FloatArray:
         """Return start D, shape (S,): the y with y (I - P) = start (I - P*) and y P* = 0."""
         y = np.zeros(self.n_states)
         y[self.transient] = on_transient = self.visits(start)
-        on_recurrent = np.zeros(self.recurrent.size)
         c = start[self.recurrent] - self.distribution(start)[self.recurrent]
         c = c + on_transient @ self.P_TR
-        if self.ungrounded.size:
-            on_others = self.recurrent_solver.solve(c[self.ungrounded], transposed=True)
-            on_recurrent[self.ungrounded] = on_others
+        c[self.system.ground] = 0.0
+        on_recurrent = self.system.solver.solve(c, transposed=True)
         carried = on_recurrent + self.visits(y) @ self.P_TR
         surplus = group_sums(self.label, carried, self.n_classes)
         y[self.recurrent] = on_recurrent - surplus[self.label] * self.stationary
@@ -294,7 +243,7 @@ class Limits:
         with np.errstate(over="ignore", invalid="ignore"):
             mean = self.limit(values)
             excess = values - mean
-            x, _ = self._excess_sum(excess, discount)
+            x = self._excess_sum(excess, self.system.discounted(discount))[0]
             if T.size:
                 exit_rate = (1.0 - discount) + discount * row_sums(self.P_TR)
                 solver = find_solver(discount * self.P_TT, exit_rate)
@@ -357,26 +306,23 @@ def report_solution(
     ``size`` (S,) is the magnitude before centering, if the values are differences of mean 0. The
     error bounds of the potential include the rounding of values and gain.
     """
-    R, T, U, G = limits.recurrent, limits.transient, limits.ungrounded, limits.ground
+    R, T, system = limits.recurrent, limits.transient, limits.system
     p, largest = limits.stationary, float(np.abs(potential).max())
     excess, relative = values - limits.limit(values), max(largest, SMALLEST)
     missed = np.abs(excess - potential + limits.P @ potential) / relative
     if size is None:
-        values = values - values[R[G[0]]]
+        values = values - values[R[system.ground[0]]]
         mean = limits.limit(values)
         size, values = np.abs(values) + np.abs(mean), values - mean
     rounding = 2.0 * EPSILON * size
-    p_error = b_error = 0.0
-    direct = limits.recurrent_solver.method, 0  # of classes of one state
-    if U.size:
-        solver = limits.recurrent_solver
-        p_error = solver.error_bound(limits.inflow, (p / p[G][limits.label])[U], transposed=True)
-        c = values[R][U]
-        x = solver.solve(c)
-        source = float(solver.solve(rounding[R][U]).max())
-        # Twice, since x is centered; the center has the error of p.
-        reach = float(np.abs(x).max())
-        b_error = 2.0 * (solver.error_bound(c, x) * reach + source) + p_error * reach
+    solver, ratio = system.solver, (p / p[system.ground][limits.label]) * ~system.is_ground
+    p_error = solver.error_bound(system.inflow, ratio, transposed=True)
+    c = values[R] * ~system.is_ground
+    x = solver.solve(c)
+    source = float(system.inside(rounding[R]).max())
+    # Twice, since x is centered; the center has the error of p.
+    reach = float(np.abs(x).max())
+    b_error = 2.0 * (solver.error_bound(c, x) * reach + source) + p_error * reach
     p_missed = float(np.abs(p @ limits.P_RR - p).max() / p.max())
     figures = [("stationary distribution", R, p_missed, p_error)]
     figures.append(("bias", R, float(missed[R].max()), b_error / relative))
@@ -387,7 +333,7 @@ def report_solution(
         figures.append(("bias, transient", T, float(missed[T].max()), b_error / relative))
     return SolverReport(
         tuple(
-            SolverEntry(what, of.size, *limits.methods.get(what, direct), residual, error)
+            SolverEntry(what, of.size, *limits.methods[what], residual, error)
             for what, of, residual, error in figures
         )
     )
