@@ -24,7 +24,7 @@ A difference within the bound is open: `Evaluation.bound`. In fractions the boun
 y_0(s'), and the gain is the only criterion (Denardo & Fox, 1968, SIAM J. Appl. Math. 16; Puterman,
 chapter 11).
 
-**Equations.** Each term solves w = f - a + γ P w, with the grounds of `unichain_gym.grounds`. (For
+**Equations.** Each term solves w = f - a + γ P w, with the grounds of `unichain_gym.limits`. (For
 γ < 1 and several classes there is no ground and a = 0.)
 
 **The bound.** For any w and a, let ε bound the residual of the equations in differences w(s') -
@@ -43,8 +43,8 @@ import numpy as np
 from scipy import sparse
 
 from unichain_gym.elimination import finite
-from unichain_gym.grounds import Grounded, follow, most_frequent
 from unichain_gym.interface import BoolArray, FloatArray, IntArray
+from unichain_gym.limits import ROUGH_STEPS, Grounded, follow, most_frequent
 from unichain_gym.linear import DENSE_STATES, find_method
 from unichain_gym.outcomes import EPSILON
 from unichain_gym.pairs import Pairs
@@ -56,7 +56,7 @@ BLACKWELL = 2**62
 MAX_TERMS = 40
 NEAR_ONE = 1.0 - 1e-5
 SWEEPS, SETTLED, MAX_ROUGH = 12, 0.02, 40
-ROUGH_STEPS, FULL_STEPS = 16, 2  # the latter for dense models
+FULL_STEPS = 1  # instead of ROUGH_STEPS, for dense models
 RARE = 0.05
 SAFETY = 1.0 + 1e-3  # covers the rounding of the bounds
 SMALL_ERROR = 1e-6  # of times; far less than what `SAFETY` covers
@@ -320,8 +320,9 @@ def rough_policy(pairs: Pairs, discount: float | None) -> tuple[IntArray, int]:
             return rows, 0
     make, n = find_method(Q[rows]), rows.size
     eye: Any = np.eye(n) if isinstance(Q, np.ndarray) else sparse.eye_array(n, format="csr")
+    A = eye[pairs.state] - discount * Q
     for n_iterations in range(1, MAX_ROUGH + 1):  # noqa: B007  (the last one is returned)
-        v, _ = make(eye - discount * Q[rows]).solve(r[rows] - r[rows].mean(), False)
+        v, _ = make(A[rows]).solve(r[rows] - r[rows].mean(), False)
         for sweep in range(SWEEPS):  # noqa: B007  (they cost less than another solution)
             score = r + discount * (Q @ v)
             best = pairs.leaders(score)
