@@ -59,7 +59,7 @@ SWEEPS, SETTLED, MAX_ROUGH = 12, 0.02, 40
 FULL_STEPS = 1  # instead of ROUGH_STEPS, for dense models
 RARE = 0.05
 SAFETY = 1.0 + 1e-3  # covers the rounding of the bounds
-SMALL_ERROR = 1e-6  # of times; far less than what `SAFETY` covers
+SMALL_ERROR = 1e-6  # of times by an LU, so that `SAFETY` covers their errors too
 
 
 class Term(NamedTuple):
@@ -97,11 +97,14 @@ class Equations(Grounded):
                 ground = np.where(ground < 0, most_frequent(structure, p), ground)
         super().__init__(own, structure, ground, discount)
 
+    def _has_lu(self) -> bool:
+        return not self.is_exact and self.solver.method.endswith(" LU")
+
     def _set_clocks(self) -> None:
         """Compute the times until the grounds, and take others if these are rare."""
         self.solution = self.solver.solve
-        known = getattr(self.solver, "times", (None, np.inf))
-        self.steps = self.clock(self.one, known[0] if EPSILON * known[1] < SMALL_ERROR else None)
+        time, longest = self.solver.times if self._has_lu() else (None, np.inf)
+        self.steps = self.clock(self.one, time if EPSILON * longest < SMALL_ERROR else None)
         if self.ground.size and not self.is_exact:
             size = np.bincount(self.label + 1, minlength=self.n_classes + 1)[1:]
             if (self.steps[2] > size / RARE).any():
@@ -154,8 +157,7 @@ class Equations(Grounded):
 
     def terms(self, n: int) -> Iterator[tuple[bool, Term]]:
         """Yield the terms up to y_{n+1}, or the discounted value; and whether it is the gain."""
-        is_simple = self.is_unichain and not self.is_exact and self.own.duration is None
-        if n < 0 and is_simple and self.solver.method.endswith(" LU"):
+        if n < 0 and self.is_unichain and self.own.duration is None and self._has_lu():
             self.solution = self.solver.rough_solution
             self.timed = self.steps = self.clock(self.one, self.solver.times[0])
             term = self._term(self.own.reward, self.own.reward_error, True, is_rough=True)
