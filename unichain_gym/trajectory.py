@@ -222,9 +222,9 @@ class Runs:
         cut, runs = np.ones(n * width), np.stack((run, run), axis=1)
         cell, small, large = begin, begin + 1, begin + width - 1
         for _ in range(width - 1):
-            cut[cell] = filled = share[cell]
-            runs[cell, 1] = run[large]
-            share[large] = left = share[large] - np.maximum(1.0 - filled, 0.0)
+            cut[cell] = filled = share.take(cell)
+            runs[cell, 1] = run.take(large)
+            share[large] = left = share.take(large) - np.maximum(1.0 - filled, 0.0)
             is_spent = left < 1.0
             cell = np.where(is_spent, large, small)
             small, large = small + ~is_spent, large - is_spent
