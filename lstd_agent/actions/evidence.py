@@ -164,7 +164,7 @@ class CountedEvidence(ActionEvidence):
             policy = self.trials.policy
             if policy is None or callable(policy):
                 return None
-        elif callable(policy) or np.ndim(policy) == 0:
+        elif callable(policy):
             if isinstance(encoding.space, spaces.Dict | spaces.Tuple):
                 told = f"values of a policy need observations in one array; got {encoding.space}"
                 raise InvalidInputError(told)

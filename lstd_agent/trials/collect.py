@@ -145,12 +145,6 @@ class _Rounds:
         is_explored = request.explore is not None
         self.exploration = Exploration(spaces_of_one[1], request) if is_explored else None
 
-    def _reset(self) -> tuple[Any, dict[str, Any]]:
-        """Start over, the first time with the seed."""
-        observation, info = self.env.reset(seed=self.seed)
-        self.seed = None
-        return observation, info
-
     def _encoded(self, observations: Any, t: int, n: int) -> States:
         """Return the states of the first n copies; an error names the timestep."""
         try:
@@ -162,7 +156,8 @@ class _Rounds:
         """Run one trial in each copy of a vector environment; record the first ``n_trials``."""
         env, t_max, n = self.env, request.t_max, request.n_trials
         mode = env.metadata.get("autoreset_mode")
-        observation, info = self._reset()
+        observation, info = env.reset(seed=self.seed)
+        self.seed = None  # for the first trials only
         states = self._encoded(observation, 0, n)
         trials = LockstepTrials(self.recording, states, request.first, request.n_stored)
         exploration, taken = self.exploration, None
@@ -181,8 +176,8 @@ class _Rounds:
                 _check_truncation(truncated[:n] & trials.living & ~newly_ended, t, t_max)
                 if mode == AutoresetMode.SAME_STEP:
                     for i in np.flatnonzero(ended[:n]).tolist():
-                        last = _final_observation(observation, info["final_obs"], i)
-                        states[i] = self._encoded(spaces.as_batch(last), t + 1, 1)[0]
+                        last = spaces.as_batch(spaces.take(info["final_obs"], i))
+                        states[i] = self._encoded(last, t + 1, 1)[0]
                 if mode == AutoresetMode.DISABLED and t < t_max:
                     # Copies whose trial has ended step on, unobserved, together with the others.
                     observation, info = env.reset(options={"reset_mask": ended})
@@ -199,7 +194,8 @@ class _Rounds:
         exploration, taken = self.exploration, None
         try:
             for _ in range(request.n_trials):
-                observation, info = self._reset()
+                observation, info = env.reset(seed=self.seed)
+                self.seed = None  # for the first trial only
                 trials.start(observation)
                 if exploration is not None:
                     exploration.begin(1)
@@ -290,13 +286,6 @@ def _action_mask(info: dict[str, Any], n: int, n_actions: int) -> BoolArray | No
             f"the action mask of trial {int(np.argmin(allowed.any(axis=1)))} allows no action"
         )
     return allowed
-
-
-def _final_observation(like: Any, final: Any, i: int) -> Any:
-    """Return copy i's last observation from the infos, which may hold a Dict key by key."""
-    if isinstance(like, dict) and isinstance(final, dict):
-        return {key: _final_observation(part, final[key], i) for key, part in like.items()}
-    return final[i]
 
 
 def _durations(info: dict[str, Any], ended: BoolArray) -> FloatArray | None:

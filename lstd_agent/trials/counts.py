@@ -8,7 +8,7 @@ and those of different trials add up.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,7 +62,7 @@ class TransitionCounts:
     duration_sums: sparse.csr_array | None = None
 
     @classmethod
-    def of(cls, counts: CountsLike) -> TransitionCounts:
+    def of(cls, counts: Any) -> TransitionCounts:
         """Return checked counts.
 
         Parameters
@@ -120,19 +120,6 @@ class TransitionCounts:
     def t_max(self) -> int:
         """The last timestep."""
         return int(self.transition_counts.shape[0]) - 1
-
-
-class CountsLike(Protocol):
-    """Anything with the attributes of `TransitionCounts`; see there."""
-
-    @property
-    def n_states(self) -> int: ...  # noqa: D102
-    @property
-    def n_trials(self) -> int: ...  # noqa: D102
-    @property
-    def transition_counts(self) -> Any: ...  # noqa: D102
-    @property
-    def reward_sums(self) -> Any: ...  # noqa: D102
 
 
 def check_counts(counts: TransitionCounts) -> None:

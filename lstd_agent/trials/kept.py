@@ -103,7 +103,7 @@ class KeptTrials:
             raise InvalidInputError(
                 f"observations must be finite; one of trial {trial} at timestep {t} is not"
             )
-        check_rewards(paid, _WHERE)
+        check_range("rewards", paid, _WHERE)
         were_explored = _checked("explored", explored, "b", paid.shape)
         sizes = _checked("lengths", lengths, "iu", (m,))
         if sizes is not None and not 1 <= sizes.min() <= sizes.max() <= n:
@@ -230,8 +230,8 @@ def together(
     return KeptTrials(**parts)
 
 
-def check_range(what: str, numbers: FloatArray, least: float, where: str) -> None:
-    """Raise unless numbers are in a range; ``where`` formats the index of one that is not."""
+def check_range(what: str, numbers: FloatArray, where: str, least: float = -MAX_REWARD) -> None:
+    """Raise unless numbers are not huge; ``where`` formats the index of one that is."""
     fine = (numbers >= least) & (numbers <= MAX_REWARD)
     if not fine.all():
         index = np.argwhere(~fine)[0]
@@ -239,11 +239,6 @@ def check_range(what: str, numbers: FloatArray, least: float, where: str) -> Non
             f"{what} must be finite, from {least:g} to {MAX_REWARD:g}; got {numbers[tuple(index)]} "
             + where.format(*index)
         )
-
-
-def check_rewards(rewards: FloatArray, where: str) -> None:
-    """Raise unless rewards are finite and not huge."""
-    check_range("rewards", rewards, -MAX_REWARD, where)
 
 
 def drawn_trials(
@@ -290,7 +285,7 @@ def checked_durations(durations: ArrayLike, shape: tuple[int, ...], where: str) 
     if times.shape not in ((), shape):
         raise InvalidInputError(f"durations have the shape {shape}; got {durations!r}")
     times = np.broadcast_to(times, shape)
-    check_range("durations", times, 0.0, where)
+    check_range("durations", times, where, 0.0)
     return times
 
 

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.trials.kept import check_rewards, checked_durations
+from lstd_agent.trials.kept import check_range, checked_durations
 from lstd_agent.trials.spaces import batch_size, each_array, plain_array, real_array
 
 Columns = str | Sequence[str]
@@ -122,7 +122,7 @@ class LoggedTrials:
                 raise InvalidInputError(
                     f"rewards of trial {i} are one number a timestep, at least one; got {paid[i]!r}"
                 )
-            check_rewards(each, where)
+            check_range("rewards", each, where)
             paid[i], n = each, len(each)
             if batch_size(batch) != n + 1:
                 raise InvalidInputError(
@@ -365,11 +365,14 @@ def _times(columns: Mapping[str, NDArray[Any]], whole: IntArray) -> Any:
             raise InvalidInputError(
                 f"no time follows the last row of {columns['trial'][whole[0]]}: give duration="
             )
-        if columns["time"].dtype.kind not in "fiubM":
+        time = columns["time"]
+        if time.dtype.kind == "O":  # numbers, perhaps
+            time = np.array(time.tolist())
+        if time.dtype.kind not in "fiubM":
             raise InvalidInputError(
-                f"times are numbers or dates; got the text {columns['time'][0]}: use datetime64"
+                f"times are numbers or dates; got {time.tolist()[0]!r}: use datetime64"
             )
-        time = columns["time"]  # differences of small or unsigned integers would wrap around
+        # Differences of small or unsigned integers would wrap around.
         times = np.diff(time if time.dtype.kind in "fM" else time.astype(np.int64))
     is_span = times is not None and times.dtype.kind == "m"
     return times / np.timedelta64(1, "s") if is_span else times

@@ -23,7 +23,7 @@ from lstd_agent.trials.collect import AnyEnv, single_spaces
 from lstd_agent.trials.counted import Batches
 from lstd_agent.trials.encoding import Encoding, ObservationKind, make_encoding
 from lstd_agent.trials.kept import check_timed
-from lstd_agent.trials.policies import ActionNumbers, Actor, Policy, StatedPolicy, make_actor
+from lstd_agent.trials.policies import Actor, Policy, StatedPolicy, make_actor
 from lstd_agent.trials.recording import LockstepTrials, Recording, SequentialTrials, as_rewards
 from lstd_agent.trials.spaces import is_batch, plain_array
 
@@ -38,11 +38,10 @@ _MOST_WAITING, _MOST_MEASURED = 2**18, 2**26
 class UserLoop:
     """Observes the trials of a user's loop; while one is under way, other threads are refused."""
 
-    features: Features
     on_termination: str
     observations: ObservationKind
-    encoding: Encoding | None
-    actions: ActionNumbers | None
+    _features: Features
+    _encoding: Encoding | None
     _stated: StatedPolicy | None
     _batches: Batches
     _lock: AbstractContextManager[Any]
@@ -91,7 +90,7 @@ class UserLoop:
             self._add_waiting()
             if t_max is not None:
                 self._batches.check_t_max(t_max)
-            vars(self).update(encoding=encoding, _stated=stated)
+            self._encoding, self._stated = encoding, stated
             self._begin(t_max)
             if actor is not None:
                 self._actor = actor, np.random.default_rng(seed), encoding
@@ -217,7 +216,7 @@ class UserLoop:
 
     def _begin(self, t_max: int | None = None) -> SequentialTrials:
         """Observe trials up to t_max, by default the last timestep of the first finished one."""
-        encoding = vars(self)["encoding"] = self._encoding_of(None)
+        encoding = self._encoding = self._encoding_of(None)
         recording = Recording(encoding, self._batches.n_batches)
         self._sequential, self._lockstep = SequentialTrials(recording, t_max), None
         return self._sequential
@@ -250,32 +249,31 @@ class UserLoop:
     def _add_waiting(self) -> None:
         """Add up waiting trials, and measure standardized features."""
         self._flush()
-        encoding: Any = self.encoding
+        encoding: Any = self._encoding
         if encoding is None:
             return
         if not encoding.is_measured and self._batches.are_kept:
             seen = self._batches.total.observations
             encoding.measure(seen[: max(1, _MOST_MEASURED // seen[0].size)])
         if isinstance(encoding.given, Standardized):
-            vars(self)["features"] = encoding.given
+            self._features = encoding.given
 
     def _encoding_of(self, space: gym.Space[Any] | None) -> Encoding:
         """Return the encoding of the space of all observations, None if features show it."""
-        if self.encoding is not None:
-            if space not in (None, self.encoding.space):
+        if self._encoding is not None:
+            if space not in (None, self._encoding.space):
                 raise InvalidInputError(
-                    f"the agent has observed {self.encoding.space} so far; got {space}: reset() it"
+                    f"the agent has observed {self._encoding.space} so far; got {space}: reset() it"
                 )
-            return self.encoding
+            return self._encoding
         if space is None:
-            if not is_table(self.features):
+            if not is_table(self._features):
                 raise NotFittedError(
                     "the observation space is not known: call attach(env), or give it"
                 )
-            space = spaces.Discrete(np.shape(self.features)[0])  # type: ignore[arg-type]
-        return make_encoding(
-            space, self.features, self.on_termination == "absorb", self.observations
-        )
+            space = spaces.Discrete(np.shape(self._features)[0])  # type: ignore[arg-type]
+        ends = self.on_termination == "absorb"
+        return make_encoding(space, self._features, ends, self.observations)
 
     def _check_policy(self, policy: Policy, is_same: bool) -> StatedPolicy:
         """Return the policy of the next trials, or raise unless earlier trials share it."""

@@ -41,11 +41,9 @@ def make_actor(
     policy: Policy, observation_space: Space[Any], action_space: Space[Any], batched: bool | None
 ) -> Actor:
     """Return an actor of a policy, or raise unless it fits the spaces of a single environment."""
-    learned: Any = policy
-    if is_model(learned):
-        policy = learned.predict
-    elif is_module(learned):
-        policy, batched = partial(module_actions, learned, observation_space, action_space), True
+    policy = as_given(policy)
+    if is_module(policy):
+        policy, batched = partial(module_actions, policy, observation_space, action_space), True
     if callable(policy):
         return CallableActor(policy, action_space, batched)
     array = plain_array(policy, "a policy")
@@ -229,10 +227,14 @@ def _actions_of(answer: Any) -> Any:
     return answer
 
 
-def is_model(policy: Any) -> bool:
-    """Return whether a policy acts by its ``predict`` method, as in Stable-Baselines3."""
-    acts = callable(getattr(policy, "predict", None))
-    return acts and (not callable(policy) or is_module(policy))
+def as_given(policy: Any) -> Any:
+    """Return a model's ``predict``, the actions of an optimal policy, or the policy as it is."""
+    if callable(policy) and not is_module(policy):
+        return policy
+    if callable(getattr(policy, "predict", None)):  # as in Stable-Baselines3
+        return policy.predict
+    actions = getattr(policy, "policy", None)  # `unichain_gym.optimal.OptimalPolicy`
+    return actions if isinstance(actions, np.ndarray) else policy
 
 
 def is_module(policy: Any) -> bool:
@@ -295,9 +297,9 @@ class StatedPolicy:
     """A policy, or a model's ``predict``, with its `fingerprint` when trials were added."""
 
     def __init__(self, policy: Any) -> None:
-        self.policy: Policy = policy.predict if is_model(policy) else policy
+        self.policy: Policy = as_given(policy)
         if not callable(self.policy):  # a copy: the given array may change
-            self.policy = np.array(plain_array(policy, "a policy"))
+            self.policy = np.array(plain_array(self.policy, "a policy"))
             self.policy.setflags(write=False)
         self.fingerprint = fingerprint(policy)
 

@@ -19,7 +19,7 @@ from lstd_agent.errors import InvalidInputError, TerminationError
 from lstd_agent.trials.counted import CountedTrials, Portion, TrialSample, ordered
 from lstd_agent.trials.counts import LARGEST_KEY, ActionCounts, grouped, total
 from lstd_agent.trials.encoding import Encoding, first_refused
-from lstd_agent.trials.kept import KeptTrials, check_rewards, check_timed, checked_durations, padded
+from lstd_agent.trials.kept import KeptTrials, check_range, check_timed, checked_durations, padded
 from lstd_agent.trials.spaces import MAX_REWARD, real_array
 
 # How many transitions are counted at a time: of trials in lockstep at least, of others at most.
@@ -173,7 +173,7 @@ class LockstepTrials:
             if np.shape(duration) == reward.shape:
                 duration = np.where(living, duration, 1.0)
         where = f"at timestep {self.n_timesteps} of trial {{0}} of the round"
-        check_rewards(reward, where)
+        check_range("rewards", reward, where)
         if duration is not None:
             duration = np.array(checked_durations(duration, reward.shape, where))
         check_timed(self.is_timed, duration)
@@ -275,7 +275,7 @@ class SequentialTrials:
         if type(reward) is not float:
             reward = float(as_rewards(reward, (), len(self._steps)))
         if not -MAX_REWARD <= reward <= MAX_REWARD:
-            check_rewards(np.array(reward), f"at timestep {len(self._steps)}")
+            check_range("rewards", np.array(reward), f"at timestep {len(self._steps)}")
         if duration is not None or self._is_timed:
             check_timed(self._is_timed, duration)
             where = f"at timestep {len(self._steps)}"
@@ -299,7 +299,12 @@ class SequentialTrials:
         t_max = n - 1 if self.t_max is None else self.t_max
         if n > t_max + 1 or (n < t_max + 1 and not self.terminated):
             raise _other_length(n, t_max)
-        states = self.encoding.compact(self._encode_held())
+        try:
+            states = self.encoding.compact(self.encoding.encode_held(self._held))
+        except InvalidInputError as error:
+            t = first_refused(self.encoding.encode_held, ([held] for held in self._held))
+            told = f"{error} at timestep {t}. This trial is lost: drop_trial() forgets it"
+            raise InvalidInputError(told) from None
         if self.terminated:  # one more state, as in trials that go on
             states = np.append(states, states[-1:], axis=0)
         names = "rewards", "durations", "actions", "explored"
@@ -321,16 +326,6 @@ class SequentialTrials:
         how = np.array([len(each["rewards"]) for each in parts]), np.array(ended), self.t_max
         trials = padded(np.concatenate(states), *how, self.encoding.terminal, **flat)
         return self.recording.portion_of(trials, first, n_stored)
-
-    def _encode_held(self) -> States:
-        """Return the states of the trial under way; an error names the timestep."""
-        try:
-            return self.encoding.encode_held(self._held)
-        except InvalidInputError as error:
-            t = first_refused(self.encoding.encode_held, ([held] for held in self._held))
-            raise InvalidInputError(
-                f"{error} at timestep {t}. This trial is lost: drop_trial() forgets it"
-            ) from None
 
     def drop(self) -> None:
         """Forget the trial under way."""
