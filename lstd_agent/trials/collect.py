@@ -52,9 +52,8 @@ def check_explore(explore: Any, t_max: int) -> Explore:
     half = (t_max + 1) // 2
     if isinstance(explore, int | np.integer) and not isinstance(explore, bool):
         if not 0 <= explore <= half:
-            raise InvalidInputError(
-                f"explore={explore} actions need as many timesteps: half a trial has {half}"
-            )
+            told = f"explore={explore} actions need as many timesteps: half a trial has {half}"
+            raise InvalidInputError(told)
         return int(explore)
     if callable(explore) or (isinstance(explore, float | np.floating) and 0.0 <= explore <= 1.0):
         return explore  # type: ignore[no-any-return]
@@ -275,16 +274,14 @@ def _action_mask(info: dict[str, Any], n: int, n_actions: int) -> BoolArray | No
         return None
     allowed = np.asarray(mask).reshape(-1, n_actions).astype(bool)
     if len(allowed) != n:
-        raise InvalidInputError(
-            f"action masks of {n} trials have shape ({n}, {n_actions}); got {np.shape(mask)}"
-        )
-    told = info.get("_action_mask")  # which copies of a vector environment have a mask
-    if told is not None and np.shape(told) == (n,):
-        allowed = allowed | ~np.asarray(told, dtype=bool)[:, None]
+        told = f"action masks of {n} trials have shape ({n}, {n_actions}); got {np.shape(mask)}"
+        raise InvalidInputError(told)
+    has_mask = info.get("_action_mask")  # which copies of a vector environment have one
+    if has_mask is not None and np.shape(has_mask) == (n,):
+        allowed = allowed | ~np.asarray(has_mask, dtype=bool)[:, None]
     if not allowed.any(axis=1).all():
-        raise InvalidInputError(
-            f"the action mask of trial {int(np.argmin(allowed.any(axis=1)))} allows no action"
-        )
+        told = f"the action mask of trial {int(np.argmin(allowed.any(axis=1)))} allows no action"
+        raise InvalidInputError(told)
     return allowed
 
 
@@ -292,10 +289,10 @@ def _durations(info: dict[str, Any], ended: BoolArray) -> FloatArray | None:
     """Return how long the step of each copy takes, NaN if the info has no number for it."""
     times: FloatArray | None = None
     # If a copy is reset within its last step, that step's info is in final_info.
-    for told, where in ((info, True), (info.get("final_info", {}), ended)):
-        if "duration" in told:
-            has = np.broadcast_to(told.get("_duration", True), ended.shape) & where
-            times = np.where(has, told["duration"], np.nan if times is None else times)
+    for each, where in ((info, True), (info.get("final_info", {}), ended)):
+        if "duration" in each:
+            has = np.broadcast_to(each.get("_duration", True), ended.shape) & where
+            times = np.where(has, each["duration"], np.nan if times is None else times)
     return times
 
 

@@ -344,9 +344,8 @@ class Batches:
     def check_t_max(self, t_max: int) -> None:
         """Raise `InvalidInputError` if the trials so far have another last timestep."""
         if self.t_max not in (None, t_max):
-            raise InvalidInputError(
-                f"the trials so far have t_max = {self.t_max}; got {t_max}: keep it, or reset()"
-            )
+            told = f"the trials so far have t_max = {self.t_max}; got {t_max}: keep it, or reset()"
+            raise InvalidInputError(told)
 
 
 def _times(portion: Portion) -> Any:

@@ -283,9 +283,8 @@ class ActionCounts:
             or (times is not None and times.shape != (len(key), 3))
             or (times is not None and times[:, 0].min(initial=0) < 0)
         ):
-            raise InvalidInputError(
-                f"the counts are not of {self.n_states} states and {self.n_actions} actions"
-            )
+            told = f"the counts are not of {self.n_states} states and {self.n_actions} actions"
+            raise InvalidInputError(told)
         return self
 
     @property
@@ -397,9 +396,8 @@ def total(a: Any, b: Any) -> Any:
 def grouped(key: IntArray, n_keys: int, *weights: NDArray[np.number]) -> Any:
     """Return the distinct keys, ascending, how often each occurs, and its sum of each weight."""
     if n_keys >= LARGEST_KEY:
-        raise InvalidInputError(
-            "there are too many states and actions to count: give observations='vectors'"
-        )
+        told = "there are too many states and actions to count: give observations='vectors'"
+        raise InvalidInputError(told)
     # A table touches every possible key, sorting only those that occur.
     if n_keys <= 4 * key.size + 4096:
         table = np.bincount(key, minlength=n_keys)

@@ -65,9 +65,8 @@ def as_logged(
                 raise InvalidInputError(f"the trials hold their {name}: leave {name}= out")
         return whole if action_space is None else replace(whole, action_space=action_space)
     if hasattr(observations, "columns"):
-        raise InvalidInputError(
-            "make trials of a table by LoggedTrials.from_frame(frame, trial=..., ...)"
-        )
+        told = "make trials of a table by LoggedTrials.from_frame(frame, trial=..., ...)"
+        raise InvalidInputError(told)
     if rewards is None:
         raise InvalidInputError("rewards are missing: give those of each trial")
     return LoggedTrials.of(observations, rewards, action_space=action_space, **parts)
@@ -135,9 +134,8 @@ def _encoded(encoding: Encoding, trials: LoggedTrials) -> States:
         if outside.any():
             place = int(np.argmax(outside))
             i, t = _place(trials.lengths + 1, place)
-            raise InvalidInputError(
-                f"observation {t} of trial {i} is {states[place]}, outside {encoding.space}"
-            )
+            told = f"observation {t} of trial {i} is {states[place]}, outside {encoding.space}"
+            raise InvalidInputError(told)
     return states
 
 
@@ -158,12 +156,11 @@ def action_numbers(
     space = None if trials.actions is None else _action_space(trials, policy)
     if not isinstance(space, spaces.Discrete):
         return known
-    told = discrete_actions(space)
-    if known is not None and known != told and trials.action_space is not None:
-        raise InvalidInputError(
-            f"actions of the trials so far are {in_words(known)}; the log has {space}"
-        )
-    return known or told
+    found = discrete_actions(space)
+    if known is not None and known != found and trials.action_space is not None:
+        told = f"actions of the trials so far are {in_words(known)}; the log has {space}"
+        raise InvalidInputError(told)
+    return known or found
 
 
 def _action_space(trials: LoggedTrials, policy: Any) -> gym.Space[Any]:

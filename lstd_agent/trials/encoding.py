@@ -98,9 +98,8 @@ class _Shared:
             try:
                 observations = each_array(lambda *parts: np.stack(parts), *observations)
             except (TypeError, ValueError, LookupError) as error:
-                raise InvalidInputError(
-                    f"a list of observations of {self.space} has one in each place: {error}"
-                ) from error
+                told = f"a list of observations of {self.space} has one in each place: {error}"
+                raise InvalidInputError(told) from error
         if is_batch(self.space, observations):
             states = self.encode(observations)
             return states, (len(states),)
@@ -190,9 +189,8 @@ class CountedEncoding(_Shared):
             whole = observations.astype(np.int64)
             observations = whole if (whole == observations).all() else observations
         if self.is_discrete and np.ndim(observations) != 1:
-            raise InvalidInputError(
-                f"observations of {self.space} are one number each; got {np.shape(observations)}"
-            )
+            told = f"observations of {self.space} are one number each; got {np.shape(observations)}"
+            raise InvalidInputError(told)
         return self.encode(observations)
 
     def hold(self, observation: Any) -> int:

@@ -100,9 +100,8 @@ class KeptTrials:
             raise InvalidInputError(f"observations must be real numbers; got {states.dtype}")
         if states.dtype.kind == "f" and np.isinf(states).any():
             trial, t = np.argwhere(np.isinf(states))[0][:2]
-            raise InvalidInputError(
-                f"observations must be finite; one of trial {trial} at timestep {t} is not"
-            )
+            told = f"observations must be finite; one of trial {trial} at timestep {t} is not"
+            raise InvalidInputError(told)
         check_range("rewards", paid, _WHERE)
         were_explored = _checked("explored", explored, "b", paid.shape)
         sizes = _checked("lengths", lengths, "iu", (m,))
@@ -138,9 +137,8 @@ class KeptTrials:
             raise InvalidInputError(f"kept trials do not add to {type(other).__name__}")
         ours, theirs = self.observations.shape[1:], other.observations.shape[1:]
         if ours != theirs:
-            raise InvalidInputError(
-                f"trials of shape {ours} (timesteps, components) do not add to {theirs}"
-            )
+            told = f"trials of shape {ours} (timesteps, components) do not add to {theirs}"
+            raise InvalidInputError(told)
         check_timed(self.durations is not None, other.durations)
         return together([self, other])
 
@@ -292,9 +290,8 @@ def checked_durations(durations: ArrayLike, shape: tuple[int, ...], where: str) 
 def check_timed(is_timed: bool | None, durations: Any) -> None:
     """Raise unless durations are given if trials are timed; None if that is not known yet."""
     if is_timed not in (None, durations is not None):
-        raise InvalidInputError(
-            "some trials or steps have durations and others do not: give all durations, or none"
-        )
+        told = "some trials or steps have durations and others do not: give all durations, or none"
+        raise InvalidInputError(told)
 
 
 def _allocated(shape: tuple[int, ...], dtype: Any, in_file: bool) -> NDArray[Any]:
@@ -327,7 +324,6 @@ def _checked(name: str, given: ArrayLike | None, kinds: str, shape: tuple[int, .
         return None
     checked = plain_array(given, name)
     if checked.shape != shape or checked.dtype.kind not in kinds:
-        raise InvalidInputError(
-            f"{name} of these trials have shape {shape}; got {checked.shape}, {checked.dtype}"
-        )
+        told = f"{name} of these trials have shape {shape}; got {checked.shape}, {checked.dtype}"
+        raise InvalidInputError(told)
     return checked

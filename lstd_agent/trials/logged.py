@@ -210,14 +210,12 @@ class LoggedTrials:
         terminated = []
         for episode in dataset.iterate_episodes():
             if "duration" in (getattr(episode, "infos", None) or {}):
-                raise InvalidInputError(
-                    "the episodes have durations in infos: give LoggedTrials.of(..., durations=)"
-                )
+                told = "the episodes have durations in infos: give LoggedTrials.of(..., durations=)"
+                raise InvalidInputError(told)
             ended = np.asarray(episode.terminations, dtype=bool)
             if ended[:-1].any():
-                raise InvalidInputError(
-                    f"episode {episode.id} terminates at timestep {np.argmax(ended)} and goes on"
-                )
+                told = f"episode {episode.id} terminates at timestep {np.argmax(ended)} and goes on"
+                raise InvalidInputError(told)
             terminated.append(ended[-1:].any())
             for name, part in parts.items():
                 part.append(getattr(episode, name))
@@ -249,9 +247,8 @@ def _column(frame: Any, name: Any, role: str) -> NDArray[Any]:
     elif isinstance(frame, np.ndarray) and frame.dtype.names:
         names = list(frame.dtype.names)
     else:
-        raise InvalidInputError(
-            f"a table is a DataFrame, a structured array or a dict; got {type(frame).__name__}"
-        )
+        told = f"a table is a DataFrame, a structured array or a dict; got {type(frame).__name__}"
+        raise InvalidInputError(told)
     if name not in names:
         raise InvalidInputError(f"{role}={name!r} is no column; there are {names}")
     return plain_array(frame[name], f"a column {name!r}")
@@ -273,13 +270,11 @@ def _trials_of(columns: dict[str, NDArray[Any]], drop_last: bool) -> dict[str, A
                 f"a column has one entry a row; got {role} {column.shape} and reward {reward.shape}"
             )
     if reward.dtype.kind not in "fiub":
-        raise InvalidInputError(
-            f"rewards are numbers; got {reward[:3]!r}: convert what a reader left as text"
-        )
+        told = f"rewards are numbers; got {reward[:3]!r}: convert what a reader left as text"
+        raise InvalidInputError(told)
     if (steps := columns.get("timestep")) is not None and steps.dtype.kind not in "iuf":
-        raise InvalidInputError(
-            f"timesteps are integers; got {steps[0]}: count the steps of each trial"
-        )
+        told = f"timesteps are integers; got {steps[0]}: count the steps of each trial"
+        raise InvalidInputError(told)
     # Trials keep the order in which they begin.
     labels = columns["trial"]
     try:
@@ -287,9 +282,8 @@ def _trials_of(columns: dict[str, NDArray[Any]], drop_last: bool) -> dict[str, A
         if (labels != labels).any():  # as only NaN and NaT are
             raise TypeError("a trial has no number")
     except TypeError:
-        raise InvalidInputError(
-            "trials have numbers or names, all of one kind, and none is missing"
-        ) from None
+        told = "trials have numbers or names, all of one kind, and none is missing"
+        raise InvalidInputError(told) from None
     number = np.argsort(np.argsort(first))[number.ravel()]
     order = np.lexsort((columns.get("timestep", np.arange(len(reward))), number))
     columns, number = {name: column[order] for name, column in columns.items()}, number[order]
@@ -313,8 +307,8 @@ def _trials_of(columns: dict[str, NDArray[Any]], drop_last: bool) -> dict[str, A
     if following is None:  # observations after an end do not matter: repeat the last one
         following = ahead.copy()
         following[last] = observed[last]
-    told = {"t": t, "reward": reward, "timestep": timestep, "expected": expected}
-    told |= {"following": following, "ahead": ahead}
+    facts = {"t": t, "reward": reward, "timestep": timestep, "expected": expected}
+    facts |= {"following": following, "ahead": ahead}
     wrong = {
         "{trial} has timestep {timestep} where {expected} comes next: trials begin at the same "
         "timestep and leave none out. Cut the trial before the gap, or leave it out": (
@@ -343,8 +337,8 @@ def _trials_of(columns: dict[str, NDArray[Any]], drop_last: bool) -> dict[str, A
         if those.any():
             row = int(np.argmax(those))
             label = np.asarray(columns["trial"][row]).item()
-            facts = {name: numbers[row] for name, numbers in told.items()}
-            raise InvalidInputError(message.format(trial=f"trial {label!r}", **facts))
+            here = {name: numbers[row] for name, numbers in facts.items()}
+            raise InvalidInputError(message.format(trial=f"trial {label!r}", **here))
     times = _times(columns, last[is_whole])
     cut = [slice(a, a + k) for a, k in zip(start.tolist(), n.tolist(), strict=True)]
     seen = [np.append(observed[each], following[each][-1:], axis=0) for each in cut]
@@ -362,16 +356,14 @@ def _times(columns: Mapping[str, NDArray[Any]], whole: IntArray) -> Any:
     times: Any = columns.get("duration")
     if "time" in columns:
         if len(whole):
-            raise InvalidInputError(
-                f"no time follows the last row of {columns['trial'][whole[0]]}: give duration="
-            )
+            told = f"no time follows the last row of {columns['trial'][whole[0]]}: give duration="
+            raise InvalidInputError(told)
         time = columns["time"]
         if time.dtype.kind == "O":  # numbers, perhaps
             time = np.array(time.tolist())
         if time.dtype.kind not in "fiubM":
-            raise InvalidInputError(
-                f"times are numbers or dates; got {time.tolist()[0]!r}: use datetime64"
-            )
+            told = f"times are numbers or dates; got {time.tolist()[0]!r}: use datetime64"
+            raise InvalidInputError(told)
         # Differences of small or unsigned integers would wrap around.
         times = np.diff(time if time.dtype.kind in "fM" else time.astype(np.int64))
     is_span = times is not None and times.dtype.kind == "m"

@@ -78,9 +78,8 @@ class UserLoop:
         with self._lock:
             encoding = self._encoding_of(observation_space)
             if self._under_way:
-                raise InvalidInputError(
-                    "a trial is under way: call end_trial(), or drop_trial() to forget it, first"
-                )
+                told = "a trial is under way: call end_trial(), or drop_trial() to forget it, first"
+                raise InvalidInputError(told)
             seed = None if seed is None else check_integer("seed", seed, 0)
             actor, stated = None, self._stated
             if policy is not None:
@@ -149,9 +148,8 @@ class UserLoop:
         elif get_ident() != self._thread:
             raise _other_thread()
         elif trial.terminated:
-            raise InvalidInputError(
-                f"the trial terminated at timestep {t - 1}; call end_trial(), then start another"
-            )
+            told = f"the trial terminated at timestep {t - 1}; call end_trial(), then start another"
+            raise InvalidInputError(told)
         elif not trial.encoding.is_held(trial.last, observation):
             raise _elsewhere(0, t)
         if terminated is not False:
@@ -171,9 +169,8 @@ class UserLoop:
         state, next_state = map(single.encoding.encode, (observation, following))
         shapes = (state.shape[:1], rewards.shape, next_state.shape[:1])
         if n == 0 or shapes != ((n,),) * 3:
-            raise InvalidInputError(
-                f"a batch has as many observations, rewards and next observations; got {shapes}"
-            )
+            told = f"a batch has as many observations, rewards and next observations; got {shapes}"
+            raise InvalidInputError(told)
         ended = _flags(terminated, (n,))
         if trials is None:
             self._flush()
@@ -182,9 +179,8 @@ class UserLoop:
             how = self._batches.n_trials, self._batches.n_stored_trials
             trials = LockstepTrials(single.recording, state, *how)
         if len(trials.states) != n:
-            raise InvalidInputError(
-                f"{len(trials.states)} trials are under way; got observations of {n}"
-            )
+            told = f"{len(trials.states)} trials are under way; got observations of {n}"
+            raise InvalidInputError(told)
         same = (state == trials.states).reshape(n, -1).all(axis=1) | ~trials.living
         if t > 0 and not same.all():
             raise _elsewhere(int(np.argmin(same)), t)
@@ -268,9 +264,8 @@ class UserLoop:
             return self._encoding
         if space is None:
             if not is_table(self._features):
-                raise NotFittedError(
-                    "the observation space is not known: call attach(env), or give it"
-                )
+                told = "the observation space is not known: call attach(env), or give it"
+                raise NotFittedError(told)
             space = spaces.Discrete(np.shape(self._features)[0])  # type: ignore[arg-type]
         ends = self.on_termination == "absorb"
         return make_encoding(space, self._features, ends, self.observations)
@@ -286,13 +281,11 @@ class UserLoop:
         """Return a timestep that comes next, or raise."""
         timestep = check_integer("t", t, 0)
         if timestep != expected:
-            raise InvalidInputError(
-                f"timestep {expected} comes next; got t = {t}: end_trial() or drop_trial() first"
-            )
+            told = f"timestep {expected} comes next; got t = {t}: end_trial() or drop_trial() first"
+            raise InvalidInputError(told)
         if self._t_max is not None and timestep > self._t_max:
-            raise InvalidInputError(
-                f"trials have timesteps 0 to {self._t_max}; got t = {t}: call end_trial() before"
-            )
+            told = f"trials have timesteps 0 to {self._t_max}; got t = {t}: call end_trial() before"
+            raise InvalidInputError(told)
         return timestep
 
 
@@ -300,9 +293,8 @@ def _flags(terminated: Any, shape: tuple[int, ...]) -> BoolArray:
     """Return whether trials terminated, as an array of a shape, checked."""
     flags = plain_array(terminated, "terminated")
     if flags.shape not in ((), shape) or flags.dtype.kind not in "biu":
-        raise InvalidInputError(
-            f"terminated is a bool, one for each trial of a batch; got {terminated!r}"
-        )
+        told = f"terminated is a bool, one for each trial of a batch; got {terminated!r}"
+        raise InvalidInputError(told)
     return np.broadcast_to(flags.astype(bool), shape)
 
 

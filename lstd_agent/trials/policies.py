@@ -48,9 +48,8 @@ def make_actor(
         return CallableActor(policy, action_space, batched)
     array = plain_array(policy, "a policy")
     if not all(isinstance(each, spaces.Discrete) for each in (observation_space, action_space)):
-        raise InvalidInputError(
-            f"a policy of {observation_space} and {action_space} is a function, not an array"
-        )
+        told = f"a policy of {observation_space} and {action_space} is a function, not an array"
+        raise InvalidInputError(told)
     (S, first_state), (A, first) = map(discrete_actions, (observation_space, action_space))
     if array.shape == (S,) and array.dtype.kind in "iu":
         wrong = np.flatnonzero(are_none(array, (A, first)))
@@ -202,10 +201,9 @@ class CallableActor:
         is_number = actions.dtype.kind in "biuf"
         numbers = actions if is_number else np.full(actions.shape, np.nan)
         if (wrong := are_none(numbers, self._numbers)).any():
-            told = in_words(self._numbers)
-            raise InvalidInputError(
-                f"the policy takes action {actions[wrong][0]}; actions are {told}"
-            )
+            valid = in_words(self._numbers)
+            told = f"the policy takes action {actions[wrong][0]}; actions are {valid}"
+            raise InvalidInputError(told)
         return actions
 
 
@@ -348,9 +346,8 @@ def _same_values(a: Any, b: Any) -> bool:
 def discrete_actions(action_space: Space[Any]) -> ActionNumbers:
     """Return the number of Discrete actions and the first one, or raise."""
     if not isinstance(action_space, spaces.Discrete):
-        raise InvalidInputError(
-            f"action values need Discrete actions; got {action_space}: wrap the environment"
-        )
+        told = f"action values need Discrete actions; got {action_space}: wrap the environment"
+        raise InvalidInputError(told)
     return int(action_space.n), int(action_space.start)
 
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
@@ -67,9 +66,7 @@ class Counter:
         self._how, self._first, self._t, self._is_cut = recording, first, 0, False
         # Entries of the matrices of transitions, rewards and durations: rows, columns and values.
         self._entries: tuple[list[Any], ...] = [], [], []
-        # Transitions by action, and those that wait to be counted.
         self._taken: ActionCounts | None = None
-        self._waiting: list[tuple[NDArray[Any], ...]] = []
 
     def count(self, trials: KeptTrials) -> None:
         """Count the next timesteps of n trials, whose observations are states (n, k + 1)."""
@@ -78,7 +75,7 @@ class Counter:
         batch = (self._first + np.arange(n)) % B
         numbers = [part.T for part in (trials.rewards, trials.durations) if part is not None]
         if self._how.n_actions and trials.actions is not None:
-            self._wait(states, batch, trials, numbers)
+            self._taken = total(self._taken, self._by_action(states, batch, trials, numbers))
         if own is not None and own.all():
             own = None
         self._is_cut |= own is not None
@@ -99,32 +96,23 @@ class Counter:
                 entries.append((row + self._t * B, column, values))
             self._t += len(state)
 
-    def _wait(
+    def _by_action(
         self, states: IntArray, batch: IntArray, trials: KeptTrials, numbers: list[FloatArray]
-    ) -> None:
-        """Count transitions with a known action (not -1), soon; none in the terminal state."""
+    ) -> ActionCounts:
+        """Count transitions with a known action (not -1); none in the terminal state."""
         action = np.asarray(trials.part("actions").T, np.int64)
         known = action >= 0
         if trials.lengths is not None:
             known &= np.arange(len(action))[:, None] < trials.lengths
         if self._how.encoding.ends:
             known &= states[:-1] != self._how.encoding.terminal
-        parts = np.broadcast_to(batch, action.shape), states[:-1], action, states[1:], *numbers
-        self._waiting.append(tuple(part[known] for part in parts))
-        if sum(len(each[0]) for each in self._waiting) >= _CHUNK:
-            self._count_waiting()
-
-    def _count_waiting(self) -> None:
-        if self._waiting:
-            batch, *parts = (np.concatenate(each) for each in zip(*self._waiting, strict=True))
-            of: Any = ActionCounts.of
-            n, B = (self._how.encoding.n_states, self._how.n_actions), self._how.n_batches
-            self._taken = total(self._taken, of(*n, *parts, batch=batch, n_batches=B))
-            self._waiting = []
+        S, A, B = self._how.encoding.n_states, self._how.n_actions, self._how.n_batches
+        parts: Any = [part[known] for part in (states[:-1], action, states[1:], *numbers)]
+        how: Any = {"batch": np.broadcast_to(batch, action.shape)[known], "n_batches": B}
+        return ActionCounts.of(S, A, *parts, **how)
 
     def portion(self, n_trials: int, sample: TrialSample | None = None) -> CountedTrials:
         """Return the counted trials, which are complete."""
-        self._count_waiting()
         S, B, T, matrices = self._how.encoding.n_states, self._how.n_batches, self._t, []
         for entries, width in zip(self._entries, (S**2, S, S), strict=True):
             if entries:  # in order
@@ -344,9 +332,8 @@ def as_rewards(reward: Any, shape: tuple[int, ...], t: int) -> FloatArray:
         pass
     n = shape[0] if shape else 1
     many = f"rewards of {n} trials are {n} numbers" if shape else "a reward is one number"
-    raise InvalidInputError(
-        f"{many}; got {reward!r} at timestep {t} (see gymnasium.wrappers.TransformReward)"
-    )
+    told = f"{many}; got {reward!r} at timestep {t} (see gymnasium.wrappers.TransformReward)"
+    raise InvalidInputError(told)
 
 
 def _other_length(n: int, t_max: int | None) -> InvalidInputError:

@@ -258,9 +258,8 @@ class TrialStore(UserLoop):
             if encoding.n_states != counts.n_states:
                 terminal = ", the terminal one included" if encoding.ends else ""
                 n_states = encoding.n_states or "no countable"
-                raise InvalidInputError(
-                    f"the agent has {n_states} states{terminal}; got counts of {counts.n_states}"
-                )
+                told = f"the agent has {n_states} states{terminal}; got counts of {counts.n_states}"
+                raise InvalidInputError(told)
             self._add_waiting()
             self._batches.add_counts([(counts, None)])
             self._encoding = encoding
