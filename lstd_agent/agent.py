@@ -20,7 +20,7 @@ from lstd_agent.arrays import BoolArray, FloatArray
 from lstd_agent.backups import WantedBackup
 from lstd_agent.diagnostics import Diagnostics
 from lstd_agent.errors import FitWarning, InvalidInputError, NotFittedError, check_choice
-from lstd_agent.features.tables import Features, same_features
+from lstd_agent.features.tables import Features
 from lstd_agent.fit import Fit
 from lstd_agent.fit_checks import check_own_trials, check_single_class, compare_returns
 from lstd_agent.fit_options import AgentTailName, CalibrationName, FitOptions
@@ -405,10 +405,11 @@ class SeminormLSTDAgent(TrialStore):
         Functions are not written to ``path``, except features of counted observations, as a table:
         pass the others to `load`. Nor are a trial under way, and a fit of other trials or options.
         """
-        fit, is_fitted, checked = self._fitted, False, self._fit_options
+        fit, is_fitted, checked = self._fitted, False, vars(self._fit_options)
         if fit is not None and fit.encoding is self.encoding:
-            is_fitted = fit.source.n_trials == self.n_trials
-            is_fitted = is_fitted and same_features(fit.options, checked)
+            options = vars(fit.options).items()
+            is_fitted = all(np.array_equal(each, checked[name]) for name, each in options)
+            is_fitted = is_fitted and fit.source.n_trials == self.n_trials
         saved = SavedAgent.of(self.options, self, is_fitted)
         saved.check_sizes()
         write(path, saved, MAKERS)

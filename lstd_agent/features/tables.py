@@ -7,8 +7,6 @@ scikit-learn transformer. Vectors take the last two; `lstd_agent.features.vector
 
 from __future__ import annotations
 
-import dataclasses
-import pickle
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
@@ -19,7 +17,7 @@ from scipy import sparse
 
 from lstd_agent.arrays import FloatArray
 from lstd_agent.errors import InvalidInputError, NotFittedError, check_integer
-from lstd_agent.features.rows import Rows, as_rows, as_vectors, frozen_array, is_sparse
+from lstd_agent.features.rows import Rows, as_rows, as_vectors, frozen_array
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -213,20 +211,3 @@ class _Checked:
             told += f"{self.d} features before, and {rows.shape[1]} of {len(rows)} observations"
             raise InvalidInputError(told)
         return rows
-
-
-def same_features(a: Any, b: Any) -> bool:
-    """Whether features, or options, are equal by value; False if unknown."""
-    if a is b:
-        return True
-    if dataclasses.is_dataclass(a) and type(a) is type(b):
-        return all(same_features(value, vars(b)[name]) for name, value in vars(a).items())
-    if is_sparse(a) or is_sparse(b):
-        both = is_sparse(a) and is_sparse(b) and a.shape == b.shape
-        return both and (a != b).nnz == 0
-    if isinstance(a, np.ndarray | list | tuple | float | int) and not callable(b):
-        return np.array_equal(np.asarray(a), np.asarray(b))
-    try:
-        return type(a) is type(b) and pickle.dumps(a) == pickle.dumps(b)
-    except (pickle.PicklingError, AttributeError, TypeError):
-        return False

@@ -77,7 +77,6 @@ class Request:
     workers: int = 1
     executor: Executor | None = None
     shard_size: int | None = None
-    is_same_policy: bool = False
     explore: Explore | None = None
     wherever: Callable[[Any], BoolArray] | None = None
     n_stored: int = 0

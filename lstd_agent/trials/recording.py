@@ -58,6 +58,18 @@ class Recording:
         sample = TrialSample.of(trials, n_stored, first) if n_stored else None
         return counter.portion(trials.n_trials, sample)
 
+    def by_action(self, trials: KeptTrials, batch: Any = 0) -> ActionCounts:
+        """Count transitions with a known action (not -1), not in the terminal state, by batch."""
+        states, action = (x.astype(np.int64) for x in (trials.observations, trials.part("actions")))
+        known = (action >= 0) & (np.arange(trials.t_max + 1) < trials.all_lengths[:, None])
+        if self.encoding.ends:
+            known &= states[:, :-1] != self.encoding.terminal
+        parts: Any = states[:, :-1], action, states[:, 1:], trials.rewards, trials.durations
+        parts = [None if part is None else part[known] for part in parts]
+        of_batch = np.broadcast_to(batch, action.shape)[known], max(1, self.n_batches)
+        how: Any = self.encoding.n_states, self.n_actions, *parts, *of_batch
+        return ActionCounts.of(*how)
+
 
 class Counter:
     """Counts transitions of trials: trial i is in batch ``(first + i) % n_batches``."""
@@ -75,7 +87,7 @@ class Counter:
         batch = (self._first + np.arange(n)) % B
         numbers = [part.T for part in (trials.rewards, trials.durations) if part is not None]
         if self._how.n_actions and trials.actions is not None:
-            self._taken = total(self._taken, self._by_action(states, batch, trials, numbers))
+            self._taken = total(self._taken, self._how.by_action(trials, batch[:, None]))
         if own is not None and own.all():
             own = None
         self._is_cut |= own is not None
@@ -95,21 +107,6 @@ class Counter:
                 row, column = np.divmod(places, width)
                 entries.append((row + self._t * B, column, values))
             self._t += len(state)
-
-    def _by_action(
-        self, states: IntArray, batch: IntArray, trials: KeptTrials, numbers: list[FloatArray]
-    ) -> ActionCounts:
-        """Count transitions with a known action (not -1); none in the terminal state."""
-        action = np.asarray(trials.part("actions").T, np.int64)
-        known = action >= 0
-        if trials.lengths is not None:
-            known &= np.arange(len(action))[:, None] < trials.lengths
-        if self._how.encoding.ends:
-            known &= states[:-1] != self._how.encoding.terminal
-        S, A, B = self._how.encoding.n_states, self._how.n_actions, self._how.n_batches
-        parts: Any = [part[known] for part in (states[:-1], action, states[1:], *numbers)]
-        how: Any = {"batch": np.broadcast_to(batch, action.shape)[known], "n_batches": B}
-        return ActionCounts.of(S, A, *parts, **how)
 
     def portion(self, n_trials: int, sample: TrialSample | None = None) -> CountedTrials:
         """Return the counted trials, which are complete."""

@@ -78,10 +78,8 @@ def take(batch: Any, index: IntArray | slice | int) -> Any:
 
 def batch_size(batch: Any) -> int:
     """Return the number of observations in a batch."""
-    if isinstance(batch, dict):
-        return batch_size(next(iter(batch.values())))
-    if isinstance(batch, tuple):
-        return batch_size(batch[0])
+    while isinstance(batch, dict | tuple):
+        batch = next(iter(batch.values() if isinstance(batch, dict) else batch))
     return len(batch) if np.ndim(batch) else 0
 
 

@@ -20,18 +20,12 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import ArrayLike, NDArray
 
+import lstd_agent.trials.encoded_logs as logs
 from lstd_agent.errors import InvalidInputError, NotFittedError, check_choice, check_integer
 from lstd_agent.features.tables import Features, Standardized
 from lstd_agent.trials.collect import AnyEnv, Explore, Request
 from lstd_agent.trials.counted import Batches, CountedTrials, Portion
 from lstd_agent.trials.counts import TransitionCounts
-from lstd_agent.trials.encoded_logs import (
-    action_numbers,
-    as_logged,
-    check_actions,
-    encoded_trials,
-    implied_space,
-)
 from lstd_agent.trials.encoding import Encoding, ObservationKind, make_encoding
 from lstd_agent.trials.kept import KeptTrials
 from lstd_agent.trials.loop import UserLoop
@@ -211,7 +205,7 @@ class TrialStore(UserLoop):
             actions are uniform over ``info["action_mask"]``. The policy's statistics leave them
             out. 0 records actions alone.
         """
-        how = batched, progress, workers, executor, shard_size, is_same_policy, explore
+        how = batched, progress, workers, executor, shard_size, explore
         request = Request(n_trials, t_max, seed, *how)
         space, action_space = spaces_of(env)
         with self._lock:
@@ -321,20 +315,20 @@ class TrialStore(UserLoop):
             Needed if `attach`, `collect`, the log and the features leave them open. Vectors of
             floats are unbounded by default; integers are Discrete actions from 0 to the largest.
         """
-        trials = as_logged(observations, rewards, actions, terminated, durations, action_space)
+        trials = logs.as_logged(observations, rewards, actions, terminated, durations, action_space)
         with self._lock:
             space = observation_space
             if space is None and self.encoding is None:
-                space = implied_space(trials)
+                space = logs.implied_space(trials)
             encoding = self._encoding_of(space)
             stated = self._stated
             if policy is not None:
                 stated = self._check_policy(policy, is_same_policy)
                 policy = stated.policy
-                check_actions(policy, trials, encoding, batched)
+                logs.check_actions(policy, trials, encoding, batched)
             self._add_waiting()
-            numbers = action_numbers(trials, self.actions, policy)
-            found = encoded_trials(encoding, trials, t_max, self._batches.t_max, numbers)
+            numbers = logs.action_numbers(trials, self.actions, policy)
+            found = logs.encoded_trials(encoding, trials, t_max, self._batches.t_max, numbers)
             self._add_whole(encoding, found, numbers)
             self._stated = stated
         return self
