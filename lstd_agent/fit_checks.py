@@ -210,9 +210,8 @@ def compare_returns(fit: Any, a: Any, b: Any, conflict: float) -> Comparison:
     if np.any(fit.source.mean_durations != 1.0):
         # Trials from a and b differ in time, which multiplies the gain's error.
         is_known = fit.n_batches > 1 or fit.options.gain is not None
-        of_gain = fit.jackknife.gain_error if fit.n_batches > 1 else 0.0
-        step = max(of_gain, conflict) if is_known else 1.0
-        more = _returns_of(fit, a, b, fit.system.gain + step)[0] - difference
+        of_gain = fit.jackknife.gain_error if fit.n_batches > 1 else 0.0 if is_known else 1.0
+        more = _returns_of(fit, a, b, fit.system.gain + max(of_gain, conflict))[0] - difference
         error = float(np.hypot(error, more)) if is_known or not more else np.inf
     return Comparison(difference, error, max(1, n - 1))
 

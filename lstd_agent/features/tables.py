@@ -162,9 +162,8 @@ class Standardized:
     def __call__(self, observations: NDArray[np.generic]) -> Any:
         """Return the features (n, d) of observations (n, k)."""
         if self.mean is None or self.deviation is None:
-            raise NotFittedError(
-                "mean and deviation are not known: collect trials first, or use measured(samples)"
-            )
+            told = "mean and deviation are unknown: collect trials first, or use measured(samples)"
+            raise NotFittedError(told)
         mean = np.asarray(self.mean, dtype=np.float64)
         x = (as_vectors(observations, mean.size) - mean) / np.asarray(self.deviation)
         return getattr(self.features, "transform", self.features)(x)

@@ -57,9 +57,8 @@ def check_explore(explore: Any, t_max: int) -> Explore:
         return int(explore)
     if callable(explore) or (isinstance(explore, float | np.floating) and 0.0 <= explore <= 1.0):
         return explore  # type: ignore[no-any-return]
-    raise InvalidInputError(
-        f"explore is a number of actions (int), a probability (float) or a policy; got {explore!r}"
-    )
+    told = f"explore is a number of actions (int), probability (float) or policy; got {explore!r}"
+    raise InvalidInputError(told)
 
 
 @dataclass(frozen=True)

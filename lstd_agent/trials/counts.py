@@ -140,9 +140,8 @@ def check_counts(counts: TransitionCounts) -> None:
         except ValueError as error:
             raise InvalidInputError(f"{name} is not a valid CSR matrix: {error}") from None
     if N.dtype.kind not in "iu" or N.data.min(initial=0) < 0:
-        raise InvalidInputError(
-            f"transition_counts are integers of at least 0; got {N.dtype}, {N.data.min(initial=0)}"
-        )
+        told = f"transition_counts are integers from 0; got {N.dtype}, {N.data.min(initial=0)}"
+        raise InvalidInputError(told)
     for name, matrix in sums.items():
         if matrix.dtype.kind not in "fiu" or not (np.abs(matrix.data) <= MAX_REWARD * n).all():
             raise InvalidInputError(f"{name} must be finite, at most {MAX_REWARD:g} a trial")

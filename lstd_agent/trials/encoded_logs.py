@@ -90,9 +90,8 @@ def encoded_trials(
             )
     T = check_integer("t_max", t_max, 0) + 1
     if longest < T - 1 and known is None:
-        raise InvalidInputError(
-            f"no trial has timestep {t_max}: give a t_max of at most {longest}, the longest one's"
-        )
+        told = f"no trial has timestep {t_max}: give a t_max of at most {longest}"
+        raise InvalidInputError(told)
     ended = trials.terminated & (trials.lengths <= T)
     if ended.any() and not encoding.ends:
         i = int(np.argmax(ended))
@@ -210,9 +209,8 @@ def check_actions(
 ) -> None:
     """Raise unless a policy takes the logged actions, as often as its table says."""
     if trials.actions is None:
-        raise InvalidInputError(
-            "policy= is compared with actions, and the log has none: give actions, or leave it out"
-        )
+        told = "policy= is compared with actions, and the log has none: give actions, or no policy"
+        raise InvalidInputError(told)
     action_space = _action_space(trials, policy)
     actor = make_actor(policy, encoding.space, action_space, batched)
     if callable(policy):

@@ -145,9 +145,8 @@ class CountedEncoding(_Shared):
         super().__init__(space, features, ends)
         numbering = Numbering.of(space)
         if numbering is None:
-            raise InvalidInputError(
-                f"there are too many observations of {space} to count: give observations='vectors'"
-            )
+            told = f"{space} has too many observations to count: give observations='vectors'"
+            raise InvalidInputError(told)
         self.numbering, self.n, self.terminal = numbering, numbering.n, numbering.n
         self.is_discrete = isinstance(space, spaces.Discrete)
         self.start = int(numbering.low[0])

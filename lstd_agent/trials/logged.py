@@ -112,16 +112,14 @@ class LoggedTrials:
                 raise InvalidInputError(f"rewards are of {m} trials, {name} of {len(parts)}")
         ended = plain_array([False] * m if terminated is None else terminated, "terminated")
         if ended.shape != (m,) or ended.dtype != bool:
-            raise InvalidInputError(
-                f"terminated is a bool for each of {m} trials, whether it ended; got {terminated!r}"
-            )
+            told = f"terminated is a bool for each of {m} trials; got {terminated!r}"
+            raise InvalidInputError(told)
         for i, batch in enumerate(observed):
             where = f"at timestep {{0}} of trial {i}"
             each = real_array(paid[i], f"rewards of trial {i}")
             if each.ndim != 1 or not each.size:
-                raise InvalidInputError(
-                    f"rewards of trial {i} are one number a timestep, at least one; got {paid[i]!r}"
-                )
+                told = f"rewards of trial {i} are numbers, at least one; got {paid[i]!r}"
+                raise InvalidInputError(told)
             check_range("rewards", each, where)
             paid[i], n = each, len(each)
             if batch_size(batch) != n + 1:
@@ -133,9 +131,8 @@ class LoggedTrials:
             if taken is not None:
                 taken[i] = plain_array(taken[i], "the actions of a trial")
                 if taken[i].shape[:1] != (n,):
-                    raise InvalidInputError(
-                        f"actions of trial {i}: {taken[i].shape}; give one action for each reward"
-                    )
+                    told = f"actions of trial {i}: {taken[i].shape}; give one for each reward"
+                    raise InvalidInputError(told)
             if times is not None:
                 times[i] = checked_durations(times[i], each.shape, where)
         return cls(observed, paid, taken, ended, observation_space, action_space, times)
@@ -266,9 +263,8 @@ def _trials_of(columns: dict[str, NDArray[Any]], drop_last: bool) -> dict[str, A
     for role, column in columns.items():
         n_axes = max(column.ndim, 1) if role.endswith(("observation", "action")) else 1
         if reward.ndim != 1 or column.shape[:1] != reward.shape or column.ndim != n_axes:
-            raise InvalidInputError(
-                f"a column has one entry a row; got {role} {column.shape} and reward {reward.shape}"
-            )
+            told = f"columns have one entry a row; got {role} {column.shape}, reward {reward.shape}"
+            raise InvalidInputError(told)
     if reward.dtype.kind not in "fiub":
         told = f"rewards are numbers; got {reward[:3]!r}: convert what a reader left as text"
         raise InvalidInputError(told)

@@ -258,9 +258,8 @@ def module_actions(
     with torch.no_grad():
         output = module(each_array(tensor, observations, observation_space))
     if not isinstance(output, torch.Tensor):
-        raise InvalidInputError(
-            f"a torch module as a policy returns a tensor of actions; got {type(output).__name__}"
-        )
+        told = f"a torch module as policy returns a tensor of actions; got {type(output).__name__}"
+        raise InvalidInputError(told)
     answer: NDArray[Any] = output.cpu().numpy()
     if not isinstance(action_space, spaces.Discrete):
         return answer

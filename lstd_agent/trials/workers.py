@@ -196,9 +196,8 @@ def make_env(source: EnvSource | EnvSpec, n_trials: int) -> AnyEnv:
             "make a gymnasium.vector.SyncVectorEnv of the same functions"
         )
     if not isinstance(source, EnvSpec):
-        raise InvalidInputError(
-            f"env must be an Env, a VectorEnv, an id or a function that makes one; got {source!r}"
-        )
+        told = f"env must be an Env, VectorEnv, id or function that makes one; got {source!r}"
+        raise InvalidInputError(told)
     if source.vector_entry_point is None:
         return gym.make(source)
     return gym.make_vec(source, num_envs=min(n_trials, _MAX_COPIES))

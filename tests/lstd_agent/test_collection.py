@@ -105,7 +105,7 @@ def test_small_finite_spaces_are_counted_by_default() -> None:
         (spaces.Discrete(20_000), "auto", CountedEncoding),
     ):
         assert type(make_encoding(space, ones, False, option)) is kind  # type: ignore[arg-type]
-    with pytest.raises(InvalidInputError, match=r"too many observations of .* to count"):
+    with pytest.raises(InvalidInputError, match="has too many observations to count"):
         make_encoding(spaces.Box(0, 1, (1,)), ones, False, "counted")
     with pytest.raises(InvalidInputError, match="observations must be one of"):
         SeminormLSTDAgent(OneHot(), observations="numbers")  # type: ignore[arg-type]
