@@ -90,11 +90,10 @@ class TransitionCounts:
     def __add__(self, other: TransitionCounts) -> TransitionCounts:
         if not isinstance(other, TransitionCounts):
             raise InvalidInputError(f"counts do not add to {type(other).__name__}")
-        if (self.n_states, self.t_max) != (other.n_states, other.t_max):
-            raise InvalidInputError(
-                f"counts of {self.n_states} states and t_max {self.t_max} do not add to counts "
-                f"of {other.n_states} states and t_max {other.t_max}"
-            )
+        ours, theirs = ((each.n_states, each.t_max) for each in (self, other))
+        if ours != theirs:
+            told = f"counts of as many states, up to t_max, {ours} do not add to counts of {theirs}"
+            raise InvalidInputError(told)
         check_timed(self.duration_sums is not None, other.duration_sums)
         are_whole = self.n_at is None and other.n_at is None
         return TransitionCounts(
@@ -300,11 +299,10 @@ class ActionCounts:
 
     def check_adds(self, other: ActionCounts) -> None:
         """Raise `InvalidInputError` unless the numbers of states and actions agree."""
-        if (self.n_states, self.n_actions) != (other.n_states, other.n_actions):
-            raise InvalidInputError(
-                f"counts of {self.n_states} states and {self.n_actions} actions do not add to "
-                f"counts of {other.n_states} and {other.n_actions}"
-            )
+        ours, theirs = ((each.n_states, each.n_actions) for each in (self, other))
+        if ours != theirs:
+            told = f"counts of as many states and actions, {ours}, do not add to counts of {theirs}"
+            raise InvalidInputError(told)
         if len(self.key) and len(other.key):
             check_timed(self.times is not None, other.times)
 

@@ -277,10 +277,8 @@ class SequentialTrials:
         """Finish the trial under way, or raise if it is longer or shorter than the others."""
         n = self.n_timesteps
         if self.t_max is None and self.terminated:
-            raise InvalidInputError(
-                f"the first trial terminated at timestep {n - 1}, so it does not show how long "
-                "trials are: give t_max to attach()"
-            )
+            told = f"the first trial terminated at timestep {n - 1}: give t_max to attach()"
+            raise InvalidInputError(told)
         t_max = n - 1 if self.t_max is None else self.t_max
         if n > t_max + 1 or (n < t_max + 1 and not self.terminated):
             raise _other_length(n, t_max)

@@ -160,7 +160,7 @@ def unbalanced() -> sparse.csr_array:
         (lambda: changed(n_states=5), r"of shape \(t_max \+ 1, 25\)"),
         (lambda: changed(n_trials=99), "transitions of 99 trials at timestep 0 sum to 100"),
         (lambda: changed(transition_counts=unbalanced()), "that reaches a state must leave it"),
-        (lambda: changed(transition_counts=-simulated().transition_counts), "of at least 0"),
+        (lambda: changed(transition_counts=-simulated().transition_counts), "integers from 0"),
         (lambda: changed(transition_counts=simulated().transition_counts * 1.0), "got float64"),
         (
             lambda: changed(reward_sums=simulated().reward_sums * np.nan),
