@@ -135,7 +135,7 @@ def start_groups(starts: Any) -> list[IntArray]:
 
     Many distinct starts are halved along the direction in which they vary most, and again.
     """
-    x, groups = np.asarray(starts).reshape(len(starts), -1), [np.arange(len(starts))]
+    x, groups = np.asarray(starts, float).reshape(len(starts), -1), [np.arange(len(starts))]
     kinds, kind, n = np.unique(x, axis=0, return_inverse=True, return_counts=True)
     if len(kinds) <= _FEW_STARTS:
         some = np.flatnonzero((n >= 2) & (n < len(x)))
@@ -181,7 +181,7 @@ def tolerable(
     tolerable, some = np.zeros(len(determined), dtype=bool), np.flatnonzero(~determined)
     u, spread = u - u.mean(), float(u.std())
     are_few = starts.ndim == 2 and some.size <= _AT_EDGE * len(starts)
-    scale = np.maximum(starts.std(axis=0), 1e-300)
+    starts, scale = starts.astype(float), np.maximum(starts.std(axis=0, dtype=float), 1e-300)
     for i in some:
         mine = u[(first == starts[i]).reshape(len(first), -1).all(axis=1)]
         error = spread / np.sqrt(max(len(mine), 1))

@@ -30,6 +30,7 @@ from lstd_agent.fit_checks import (
     direct_difference,
     ends_without_support,
     start_groups,
+    tolerable,
     trial_weights,
 )
 from lstd_agent.trials.kept import drawn_trials
@@ -520,6 +521,26 @@ def test_a_rare_reward_does_not_make_up_the_unit_of_its_own_check() -> None:
     assert unit > 500.0
     values = np.zeros((480, 41))
     assert check_starts(R, values, R, groups, unit)[1] == pytest.approx(20_000 / 480, 0.1)
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "u1", "i8"])
+def test_groups_of_starts_do_not_depend_on_the_type_of_numbers(dtype: str) -> None:
+    """One component is the same in all starts; 1e-300 is 0 in single precision."""
+    x = np.random.default_rng(0).integers(0, 200, (400, 2))
+    x[:, 1] = 7
+    found, expected = start_groups(x.astype(dtype)), start_groups(x.astype(float))
+    assert len(found) == len(expected) > 4
+    assert all(map(np.array_equal, found, expected))
+
+
+@pytest.mark.parametrize("dtype", ["f4", "u1"])
+def test_an_undetermined_start_is_near_others_whatever_the_type_of_numbers(dtype: str) -> None:
+    starts = np.stack([np.arange(100), np.full(100, 7)], axis=1).astype(dtype)
+    determined, at = np.arange(100) > 0, {}
+    for place in (255, 1):
+        starts[0, 0] = place
+        at[place] = tolerable(starts, determined, starts, np.zeros(100), 0.0)[0]
+    assert at == {255: False, 1: True}
 
 
 def test_few_and_short_trials_leave_settling_unknown() -> None:
