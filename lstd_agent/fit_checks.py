@@ -263,8 +263,9 @@ def direct_difference(
 ) -> tuple[float, float]:
     """Return the reward of trials from a minus trials from b, by weights (N,), and its error.
 
-    The error is infinite if few trials make it up. The horizon is 1.5 times the first from which no
-    longer one differs by more than its error.
+    The error is infinite if few trials make it up. From the horizon on, no sum of later rewards
+    matters beyond its error. Sums are averaged until twice the horizon, over a quarter of the
+    trial at least if it is that long: those of a periodic chain oscillate for ever.
     """
     whole = np.isfinite(R).all(axis=1)
     C, T, number = checks.partial_sums(R[whole]), R.shape[1], kind[whole]
@@ -281,9 +282,10 @@ def direct_difference(
         later = [C[:, K] - C[:, horizon] for K in grid if horizon < K]
         if all(abs(mean_and_noise(x, sides, number)[0]) <= most for x in later):
             break
-    stop = min(T, 3 * horizon // 2)
-    difference, error = mean_and_noise(C[:, stop], sides, number)
-    few = any(checks.few_events(C[w > 0, stop]) for w in sides)
+    settled = C[:, min(horizon, 3 * T // 4) : 2 * horizon + 1]
+    total = np.average(settled, axis=1, weights=np.hanning(settled.shape[1] + 2)[1:-1])
+    difference, error = mean_and_noise(total, sides, number)
+    few = any(checks.few_events(total[w > 0]) for w in sides)
     return difference, np.inf if few else error
 
 

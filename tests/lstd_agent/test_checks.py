@@ -34,6 +34,7 @@ from lstd_agent.fit_checks import (
     trial_weights,
 )
 from lstd_agent.trials.kept import drawn_trials
+from unichain_gym import MarkovChain
 
 Array = Any
 
@@ -292,6 +293,20 @@ def test_direct_returns_of_healthy_trials_hold_within_two_errors() -> None:
         found, error = direct_difference(trials.rewards, a * 1.0, b * 1.0, trials.states[:, 0])
         held.append(abs(found - v[0] + v[2]) < 2 * error)
     assert np.mean(held) > 0.85
+
+
+@pytest.mark.parametrize("t_max", [30, 31, 61, 100])
+def test_returns_of_starts_out_of_phase_are_means_over_a_period(t_max: int) -> None:
+    """From starts 0 and 4, trials reach a cycle of three states one step apart."""
+    rng, P = np.random.default_rng(t_max), np.eye(8, k=1)
+    P[7, 5] = 1.0
+    r = np.array([1.0, 0, 0, 0, 3, 8, -4, 2])
+    trials = chain(P, r, np.isin(np.arange(8), [0, 4]) / 2, 200, t_max, rng)
+    noise = 0.5 * rng.standard_normal(trials.rewards.shape)
+    b = MarkovChain(P, r, np.eye(8)[0]).bias
+    a, c = (trials.states[:, 0] == s for s in (0, 4))
+    found, error = direct_difference(trials.rewards + noise, a * 1.0, c * 1.0, trials.states[:, 0])
+    assert abs(found - b[0] + b[4]) < 3 * error < 6.0
 
 
 def test_a_population_of_given_starts_has_no_error_of_their_spread() -> None:
