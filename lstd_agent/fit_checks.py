@@ -263,9 +263,8 @@ def direct_difference(
 ) -> tuple[float, float]:
     """Return the reward of trials from a minus trials from b, by weights (N,), and its error.
 
-    The error is infinite if few trials make it up. From the horizon on, no sum of later rewards
-    matters beyond its error. Sums are averaged until twice the horizon, over a quarter of the
-    trial at least if it is that long: those of a periodic chain oscillate for ever.
+    The error is infinite if few trials make it up. From the horizon on, no sum differs by more than
+    its error; sums up to twice the horizon are averaged: a periodic chain's oscillate for ever.
     """
     whole = np.isfinite(R).all(axis=1)
     C, T, number = checks.partial_sums(R[whole]), R.shape[1], kind[whole]
@@ -273,7 +272,6 @@ def direct_difference(
     if min(np.count_nonzero(w) for w in sides) < 2:
         return np.nan, np.inf
     sides = [w / w.sum() for w in sides]
-
     grid = np.unique(np.geomspace(1, T, 16).astype(int)).tolist()
     rounding = 1e-9 * float(np.abs(C).max())
     for horizon in grid:

@@ -33,7 +33,7 @@ from lstd_agent.fit_checks import (
     tolerable,
     trial_weights,
 )
-from lstd_agent.trials.kept import drawn_trials
+from lstd_agent.trials.kept import KeptTrials, drawn_trials
 from unichain_gym import MarkovChain
 
 Array = Any
@@ -556,6 +556,23 @@ def test_an_undetermined_start_is_near_others_whatever_the_type_of_numbers(dtype
         starts[0, 0] = place
         at[place] = tolerable(starts, determined, starts, np.zeros(100), 0.0)[0]
     assert at == {255: False, 1: True}
+
+
+def test_copies_of_trials_are_told_and_chance_is_not() -> None:
+    rng = np.random.default_rng(0)
+    P, start = np.full((4, 4), 0.25), np.ones(4) / 4
+    trials = chain(P, np.arange(4.0), start, 100, 30, rng)
+    twice = [np.concatenate([x, x[:60]]) for x in (trials.states, trials.rewards)]
+    assert KeptTrials(*twice).copies.startswith("60 of 160 trials are exact copies")
+    short = chain(P, np.arange(4.0), start, 2000, 6, rng)  # many are alike by chance
+    sure = np.tile(np.arange(30)[:, None], (10, 31))
+    P = np.array([[0.5, 0.5, 0, 0], [0, 0.5, 0.5, 0], [0, 0, 0.5, 0.5], [0, 0, 0, 1.0]])
+    ended = chain(P, np.arange(4.0), np.eye(4)[0], 2000, 40, rng)
+    for each in (trials, short, Trials(sure, sure[:, 1:] * 1.0, sure), ended):
+        assert KeptTrials(each.states, each.rewards).copies == ""
+    agent = SeminormLSTDAgent(OneHot()).add_trials(*twice, observation_space=spaces.Discrete(4))
+    with pytest.warns(FitWarning, match="60 of 160 trials are exact copies"):
+        agent.fit()
 
 
 def test_few_and_short_trials_leave_settling_unknown() -> None:
