@@ -267,7 +267,7 @@ def direct_difference(
     its error; sums up to twice the horizon are averaged: a periodic chain's oscillate for ever.
     """
     whole = np.isfinite(R).all(axis=1)
-    C, T, number = checks.partial_sums(R[whole]), R.shape[1], kind[whole]
+    C, T, number = checks.partial_sums(R[whole] - np.nanmean(R)), R.shape[1], kind[whole]
     sides = [np.asarray(w, dtype=np.float64)[whole] for w in (a, b)]
     if min(np.count_nonzero(w) for w in sides) < 2:
         return np.nan, np.inf

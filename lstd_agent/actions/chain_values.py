@@ -188,7 +188,8 @@ class ActionValues:
         visits = n.sum(axis=1) / n.sum()
         spread = np.sqrt(visits @ (v - visits @ v) ** 2 + (v - visits @ v) ** 2)
         own = np.where(n < _FEW, 1.5 * spread[:, None] / np.maximum(n, 1), 0.0)
-        return np.sqrt(own**2 + sum(np.square(q).sum(axis=2) for q, _ in self._changes(own)))
+        carried = sum(np.square(q).sum(axis=2) for q, _ in self._changes(own))
+        return np.asarray(np.sqrt(own**2 + carried))
 
     def _changes(self, own: FloatArray) -> Iterator[tuple[FloatArray, FloatArray]]:
         """Yield what errors of pairs (S, A) change: successors' bias (S, A, m), own v (S, m)."""
