@@ -174,7 +174,7 @@ class Diagnostics:
             candidates = candidates[np.flatnonzero(seen)]
         self.features, left_out = FeatureSizes.of(candidates, least), fit.fitted.left_out
         too_many = left_out is not None and left_out.number > _MOST_LEFT_OUT * left_out.of
-        self.others = (str(left_out),) * too_many
+        self.others = (str(left_out),) * too_many + (trials.copies,) * (not self.drawn)
 
     def conflict(self, a: Any, b: Any) -> float:
         """By how much trials contradict the value of encoded starts ``a`` less that of ``b``."""

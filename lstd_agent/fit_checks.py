@@ -130,7 +130,7 @@ def start_groups(starts: Any) -> list[IntArray]:
 
     Many distinct starts are halved along the direction in which they vary most, and again.
     """
-    x, groups = np.asarray(starts).reshape(len(starts), -1), [np.arange(len(starts))]
+    x, groups = np.asarray(starts, float).reshape(len(starts), -1), [np.arange(len(starts))]
     kinds, kind, n = np.unique(x, axis=0, return_inverse=True, return_counts=True)
     if len(kinds) <= _FEW_STARTS:
         some = np.flatnonzero((n >= 2) & (n < len(x)))
@@ -176,7 +176,7 @@ def tolerable(
     tolerable, some = np.zeros(len(determined), dtype=bool), np.flatnonzero(~determined)
     u, spread = u - u.mean(), float(u.std())
     are_few = starts.ndim == 2 and some.size <= _AT_EDGE * len(starts)
-    scale = np.maximum(starts.std(axis=0), 1e-300)
+    starts, scale = starts.astype(float), np.maximum(starts.std(axis=0, dtype=float), 1e-300)
     for i in some:
         mine = u[(first == starts[i]).reshape(len(first), -1).all(axis=1)]
         error = spread / np.sqrt(max(len(mine), 1))
@@ -260,16 +260,15 @@ def direct_difference(
 ) -> tuple[float, float]:
     """Return the reward of trials from a minus trials from b, by weights (N,), and its error.
 
-    The error is infinite if few trials make it up. The horizon is 1.5 times the first from which no
-    longer one differs by more than its error.
+    The error is infinite if few trials make it up. From the horizon on, no sum differs by more than
+    its error; sums up to twice the horizon are averaged: a periodic chain's oscillate for ever.
     """
     whole = np.isfinite(R).all(axis=1)
-    C, T, number = checks.partial_sums(R[whole]), R.shape[1], kind[whole]
+    C, T, number = checks.partial_sums(R[whole] - np.nanmean(R)), R.shape[1], kind[whole]
     sides = [np.asarray(w, dtype=np.float64)[whole] for w in (a, b)]
     if min(np.count_nonzero(w) for w in sides) < 2:
         return np.nan, np.inf
     sides = [w / w.sum() for w in sides]
-
     grid = np.unique(np.geomspace(1, T, 16).astype(int)).tolist()
     rounding = 1e-9 * float(np.abs(C).max())
     for horizon in grid:
@@ -278,9 +277,10 @@ def direct_difference(
         later = [C[:, K] - C[:, horizon] for K in grid if horizon < K]
         if all(abs(mean_and_noise(x, sides, number)[0]) <= most for x in later):
             break
-    stop = min(T, 3 * horizon // 2)
-    difference, error = mean_and_noise(C[:, stop], sides, number)
-    few = any(checks.few_events(C[w > 0, stop]) for w in sides)
+    settled = C[:, min(horizon, 3 * T // 4) : 2 * horizon + 1]
+    total = np.average(settled, axis=1, weights=np.hanning(settled.shape[1] + 2)[1:-1])
+    difference, error = mean_and_noise(total, sides, number)
+    few = any(checks.few_events(total[w > 0]) for w in sides)
     return difference, np.inf if few else error
 
 

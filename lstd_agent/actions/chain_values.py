@@ -16,6 +16,7 @@ has variance σ²/n, these means are independent, and the equations carry them o
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
@@ -32,7 +33,7 @@ from lstd_agent.trials.kept import NO_TIME
 # Values with a larger open share are not determined; a class with fewer transitions may not be
 # closed; smaller numbers, relative to values, are rounding. With more states than _MOST_STATES,
 # errors are a mean over some random directions of the noise.
-_OPEN, _ENOUGH, _ROUNDING, _MOST_STATES, _DIRECTIONS = 0.05, 100, 1e-9, 500, 400
+_OPEN, _ENOUGH, _ROUNDING, _MOST_STATES, _DIRECTIONS, _FEW = 0.05, 100, 1e-9, 500, 400, 10
 _CHUNK_SIZE = 2**21
 
 
@@ -170,25 +171,42 @@ class ActionValues:
         They include errors of successors' values, exactly to first order. For more than some
         hundred states they are a mean over random directions of the noise.
         """
+        every, own = np.arange(len(actions)), np.nan_to_num(self.standard_errors)
+        variance = own**2
+        for q, v in self._changes(own):
+            variance += np.square(q - (q[every, actions] + v)[:, None]).sum(axis=2)
+        variance[every, actions] = 0.0
+        return np.sqrt(variance)
+
+    @cached_property
+    def unseen_errors(self) -> FloatArray:
+        """What unseen outcomes of pairs with few samples may add to errors of action values (S, A).
+
+        An outcome that n samples did not show may have a probability of 3/n (two standard errors).
+        """
+        n, v = self._chain.n_samples, np.nan_to_num(self.values)
+        visits = n.sum(axis=1) / n.sum()
+        spread = np.sqrt(visits @ (v - visits @ v) ** 2 + (v - visits @ v) ** 2)
+        own = np.where(n < _FEW, 1.5 * spread[:, None] / np.maximum(n, 1), 0.0)
+        carried = sum(np.square(q).sum(axis=2) for q, _ in self._changes(own))
+        return np.asarray(np.sqrt(own**2 + carried))
+
+    def _changes(self, own: FloatArray) -> Iterator[tuple[FloatArray, FloatArray]]:
+        """Yield what errors of pairs (S, A) change: successors' bias (S, A, m), own v (S, m)."""
         P, (S, A) = self._chain.P, self._chain.policy.shape
         told = P @ (self._known_share > 0.0).astype(np.float64)
         told[told == 0.0] = 1.0
-        every, own = np.arange(S), np.nan_to_num(self.standard_errors)
         noise = np.sqrt((self._chain.policy**2 * own**2).sum(axis=1))
         if S <= _MOST_STATES:
             directions = np.eye(S)[:, noise > 0.0]
         else:
             rng = np.random.default_rng(0)  # the same noise each time
             directions = rng.choice([-1.0, 1.0], (S, _DIRECTIONS)) / np.sqrt(_DIRECTIONS)
-        variance = own**2
         step = max(1, _CHUNK_SIZE // (S * A))
         for first in range(0, directions.shape[1], step):
             part = noise[:, None] * directions[:, first : first + step]
             h, gain = self._sums(part)
             if self._given is None:
                 h = h - self._times[:, None] * gain / self._duration
-            q = (P @ self._by_state(h) / told[:, None]).reshape(S, A, -1)
-            change = q - q[every, actions][:, None] - part[:, None]
-            variance += np.square(change).sum(axis=2)
-        variance[every, actions] = 0.0
-        return np.sqrt(variance)
+            v = self._by_state(h)
+            yield (P @ v / told[:, None]).reshape(S, A, -1) - self._sums(v)[1], part

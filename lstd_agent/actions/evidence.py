@@ -76,7 +76,8 @@ class ActionEvidence:
         without = [self._solved(others, states, gains.get(i)).ravel() for i, others in pairs]
         q: FloatArray = self._values(states, self._gain)
         errors = batch_standard_errors(q.ravel(), np.stack(without), sizes[list(parts)])
-        errors = np.maximum(errors, self._least_errors(states))
+        least, unseen = self._own_errors(states)
+        errors = np.hypot(np.maximum(errors, least), unseen)
         return np.where(np.isnan(errors), np.inf, errors).reshape(*shape, q.shape[1])
 
     def coverage(self, observations: Any) -> FloatArray:
@@ -220,9 +221,10 @@ class CountedEvidence(ActionEvidence):
             raise NotFittedError(told)
         return parts
 
-    def _least_errors(self, states: IntArray) -> Any:
-        """Return errors of r - g τ + v(s') alone: a few equal samples have none."""
-        return self._found(self._counts, None).standard_errors[states].ravel()
+    def _own_errors(self, states: IntArray) -> Any:
+        """Return errors of r - g τ + v(s') alone, and those by unseen outcomes."""
+        found = self._found(self._counts, None)
+        return found.standard_errors[states].ravel(), found.unseen_errors[states].ravel()
 
     def _n_samples(self, states: IntArray) -> FloatArray:
         return np.asarray(self._counts.n_samples, dtype=np.float64)[states]
@@ -284,8 +286,8 @@ class VectorEvidence(ActionEvidence):
         weights = equations.weights(self.trials.gain_)[:, 0]
         return equations.where_seen(asked, asked @ weights)
 
-    def _least_errors(self, states: States) -> Any:
-        return 0.0
+    def _own_errors(self, states: States) -> Any:
+        return 0.0, 0.0
 
     def _n_samples(self, states: States) -> FloatArray:
         return self._valued(lambda following: 0.0).n_samples(self._pairs(states))

@@ -26,6 +26,10 @@ NO_TIME = (
 _WHERE = "at timestep {1} of trial {0}"
 _CHUNK = 2**20  # about so many entries are copied at a time
 
+# Numbers of different halves and wholes of trials agree from this ratio on; so few different trials
+# may be all that a deterministic task has.
+_ALIKE, _FEW_KINDS = 0.95, 40
+
 # Default entries of missing arrays.
 _MISSING: dict[str, Any] = {"actions": np.int8(-1), "explored": np.bool_(False), "durations": 1.0}
 
@@ -114,6 +118,24 @@ class KeptTrials:
             _checked("actions", actions, "iu", paid.shape),
             were_explored if np.any(were_explored) else None,
             None if durations is None else checked_durations(durations, paid.shape, _WHERE),
+        )
+
+    @property
+    def copies(self) -> str:
+        """A warning if trials repeat others; empty if chance, or a deterministic task, explains it.
+
+        By chance, trials agree in one half of their timesteps; copies agree in both.
+        """
+        h, each = self.rewards.shape[1] // 2, range(self.n_trials)
+        halves = slice(None, h + 1), slice(h + 1, None)
+        whole = self.observations, self.rewards
+        parts = [[tuple(x[i, half].tobytes() for x in whole) for i in each] for half in halves]
+        first, second, n = map(len, map(set, [*parts, zip(*parts, strict=True)]))
+        if min(first, second) < _ALIKE * n or not _FEW_KINDS < n < _ALIKE * self.n_trials:
+            return ""
+        return (
+            f"{self.n_trials - n} of {self.n_trials} trials are exact copies of others, so that "
+            "standard errors are too small: leave copies out, and seed each trial differently"
         )
 
     @property

@@ -33,9 +33,11 @@ from lstd_agent.fit_checks import (
     direct_difference,
     ends_without_support,
     start_groups,
+    tolerable,
     trial_weights,
 )
-from lstd_agent.trials.kept import drawn_trials
+from lstd_agent.trials.kept import KeptTrials, drawn_trials
+from unichain_gym import MarkovChain
 
 Array = Any
 
@@ -299,9 +301,24 @@ def test_direct_returns_of_healthy_trials_hold_within_two_errors() -> None:
         trials = chain(P, r, np.array([0.5, 0.0, 0.5]), 200, 150, rng)
         v = np.linalg.solve(np.eye(3) - P + 1 / 3, r - r.mean())
         a, b = (trials.states[:, 0] == s for s in (0, 2))
-        found, error = direct_difference(trials.rewards, a * 1.0, b * 1.0, trials.states[:, 0])
+        rewards = trials.rewards + 1e9  # what all trials earn in each step does not matter
+        found, error = direct_difference(rewards, a * 1.0, b * 1.0, trials.states[:, 0])
         held.append(abs(found - v[0] + v[2]) < 2 * error)
     assert np.mean(held) > 0.85
+
+
+@pytest.mark.parametrize("t_max", [30, 31, 61, 100])
+def test_returns_of_starts_out_of_phase_are_means_over_a_period(t_max: int) -> None:
+    """From starts 0 and 4, trials reach a cycle of three states one step apart."""
+    rng, P = np.random.default_rng(t_max), np.eye(8, k=1)
+    P[7, 5] = 1.0
+    r = np.array([1.0, 0, 0, 0, 3, 8, -4, 2])
+    trials = chain(P, r, np.isin(np.arange(8), [0, 4]) / 2, 200, t_max, rng)
+    noise = 0.5 * rng.standard_normal(trials.rewards.shape)
+    b = MarkovChain(P, r, np.eye(8)[0]).bias
+    a, c = (trials.states[:, 0] == s for s in (0, 4))
+    found, error = direct_difference(trials.rewards + noise, a * 1.0, c * 1.0, trials.states[:, 0])
+    assert abs(found - b[0] + b[4]) < 3 * error < 6.0
 
 
 def test_a_population_of_given_starts_has_no_error_of_their_spread() -> None:
@@ -543,6 +560,43 @@ def test_a_rare_reward_does_not_make_up_the_unit_of_its_own_check() -> None:
     assert unit > 500.0
     values = np.zeros((480, 41))
     assert starts_off(R, values, R, groups, unit)[1] == pytest.approx(20_000 / 480, 0.1)
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "u1", "i8"])
+def test_groups_of_starts_do_not_depend_on_the_type_of_numbers(dtype: str) -> None:
+    """One component is the same in all starts; 1e-300 is 0 in single precision."""
+    x = np.random.default_rng(0).integers(0, 200, (400, 2))
+    x[:, 1] = 7
+    found, expected = start_groups(x.astype(dtype)), start_groups(x.astype(float))
+    assert len(found) == len(expected) > 4
+    assert all(map(np.array_equal, found, expected))
+
+
+@pytest.mark.parametrize("dtype", ["f4", "u1"])
+def test_an_undetermined_start_is_near_others_whatever_the_type_of_numbers(dtype: str) -> None:
+    starts = np.stack([np.arange(100), np.full(100, 7)], axis=1).astype(dtype)
+    determined, at = np.arange(100) > 0, {}
+    for place in (255, 1):
+        starts[0, 0] = place
+        at[place] = tolerable(starts, determined, starts, np.zeros(100), 0.0)[0]
+    assert at == {255: False, 1: True}
+
+
+def test_copies_of_trials_are_told_and_chance_is_not() -> None:
+    rng = np.random.default_rng(0)
+    P, start = np.full((4, 4), 0.25), np.ones(4) / 4
+    trials = chain(P, np.arange(4.0), start, 100, 30, rng)
+    twice = [np.concatenate([x, x[:60]]) for x in (trials.states, trials.rewards)]
+    assert KeptTrials(*twice).copies.startswith("60 of 160 trials are exact copies")
+    short = chain(P, np.arange(4.0), start, 2000, 6, rng)  # many are alike by chance
+    sure = np.tile(np.arange(30)[:, None], (10, 31))
+    P = np.array([[0.5, 0.5, 0, 0], [0, 0.5, 0.5, 0], [0, 0, 0.5, 0.5], [0, 0, 0, 1.0]])
+    ended = chain(P, np.arange(4.0), np.eye(4)[0], 2000, 40, rng)
+    for each in (trials, short, Trials(sure, sure[:, 1:] * 1.0, sure), ended):
+        assert KeptTrials(each.states, each.rewards).copies == ""
+    agent = SeminormLSTDAgent(OneHot()).add_trials(*twice, observation_space=spaces.Discrete(4))
+    with pytest.warns(FitWarning, match="60 of 160 trials are exact copies"):
+        agent.fit()
 
 
 def test_few_and_short_trials_leave_settling_unknown() -> None:
