@@ -100,11 +100,11 @@ class Jackknife:
         start = float(first.sums[: first.p] @ solved[0].columns[:, 0] / max(first.n, 1.0))
         if gain.settled is not None:
             return start - float(gain.settled @ solved[-1].columns[:, 0])
-        runs = segments.tail
-        windows = self.fitted.system.neighborhood_at(segments.edges[-1 - len(runs) : -1])
-        each = zip(runs, windows, strict=True)
-        sums = [x.sums[: x.p] @ solved[k].columns[:, 0] for x, k in each]
-        return start - float(sum(sums) / max(sum(x.n for x in runs), 1.0))
+        late = np.flatnonzero(segments.edges[:-1] >= segments.edges[-1] // 2)
+        windows = self.fitted.system.neighborhood_at(segments.edges[late])
+        tail = [(segments.factors[i], k) for i, k in zip(late, windows, strict=True)]
+        sums = sum(x.sums[: x.p] @ solved[k].columns[:, 0] for x, k in tail)
+        return start - float(sums / max(sum(x.n for x, _ in tail), 1.0))
 
     @property
     def start_bias(self) -> float:

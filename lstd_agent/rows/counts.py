@@ -16,15 +16,15 @@ import numpy as np
 from scipy import sparse
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
-from lstd_agent.features.rows import Kernel, Rows, dense, is_sparse
+from lstd_agent.features.rows import Kernel, Rows, dense, is_sparse_table
 from lstd_agent.rows.classes import RecurrentClass, main_class, recurrent_classes
 from lstd_agent.rows.factors import Coordinates, Layer, Samples
+from lstd_agent.trials.counted import dealt, stacked
 from lstd_agent.trials.counts import TransitionCounts
 from lstd_agent.trials.kept import KeptTrials
 
-# Smallest number, and largest density, of many sparse features; number of entries held at a time;
-# the density from which a matrix of transitions is dense.
-FEWEST_SPARSE, LARGEST_DENSITY, _CHUNK, _FULL = 500, 0.02, 2**22, 0.05
+# Number of entries held at a time; the density from which a matrix of transitions is dense.
+_CHUNK, _FULL = 2**22, 0.05
 
 
 class CountRows(Samples):
@@ -50,10 +50,10 @@ class CountRows(Samples):
         self.rcond, self.whole_trials = rcond, sample
         self.n_states, self.t_max = batches[0].n_states, batches[0].t_max
         self.candidates = np.arange(self.n_states)
-        self._take(batches, _stacked(batches))
+        self._take(batches, stacked(batches))
         seen = np.unique(np.divmod(np.unique(self._moves.indices), self.n_states))
         self._set_seen(np.isin(np.arange(self.n_states), seen), terminal)
-        self.is_sparse = self.constant > 0.0 and _is_sparse_table(table)
+        self.is_sparse = self.constant > 0.0 and is_sparse_table(table)
 
     def _set_seen(self, seen: BoolArray, terminal: int | None) -> None:
         self.seen = seen
@@ -90,8 +90,8 @@ class CountRows(Samples):
 
         Those of Markov states are as independent as trials.
         """
-        batches, other = _dealt(self.total, n, np.random.default_rng(0)), self._copy()
-        other._take(batches, _stacked(batches))
+        batches, other = dealt(self.total, n, np.random.default_rng(0)), self._copy()
+        other._take(batches, stacked(batches))
         return other
 
     @cached_property
@@ -337,47 +337,3 @@ class ChainRows(CountRows):
         inside = [self.visits[a:b].sum(axis=0) for a, b in windows.tolist()]
         late = windows[:, :1] > self.t_max
         return np.asarray(np.where(late, self._stationary, inside) if late.any() else inside)
-
-
-def _is_sparse_table(table: Rows) -> bool:
-    """Return whether features are many and sparse, with the same sum for each state, as tiles."""
-    S, d = table.shape
-    n_nonzero = table.nnz if is_sparse(table) else np.count_nonzero(table)
-    total = np.asarray(table.sum(axis=1))
-    is_thin = d >= FEWEST_SPARSE and n_nonzero <= LARGEST_DENSITY * S * d
-    return bool(is_thin and total[0] != 0.0 and np.allclose(total, total[0], rtol=1e-12))
-
-
-def _stacked(batches: Sequence[TransitionCounts]) -> list[Any]:
-    """Return transitions, rewards and durations of B batches: rows are timesteps, then batches."""
-
-    def stacked(matrices: Sequence[Any]) -> Any:
-        T, B = matrices[0].shape[0], len(matrices)
-        order = np.arange(T * B).reshape(B, T).T.ravel()
-        return sparse.csr_array(sparse.vstack(matrices, format="csr")[order], dtype=np.float64)
-
-    times = [batch.duration_sums for batch in batches if batch.duration_sums is not None]
-    moves = stacked([batch.transition_counts for batch in batches])
-    paid = stacked([batch.reward_sums for batch in batches])
-    return [moves, paid, stacked(times) if times else None]
-
-
-def _dealt(counts: TransitionCounts, n: int, rng: np.random.Generator) -> list[TransitionCounts]:
-    """Deal transitions out to n groups, with the rewards and durations of their visits."""
-    N, S = counts.transition_counts, counts.n_states
-    state = np.repeat(np.arange(N.shape[0]), np.diff(N.indptr)), N.indices // S
-
-    def visits(numbers: Any) -> sparse.csr_array:
-        return sparse.csr_array((numbers.astype(np.float64), state), shape=(N.shape[0], S))
-
-    once = visits(N.data).power(-1)
-    groups = []
-    for part in rng.multinomial(N.data, np.full(n, 1.0 / n)).T:
-        # Zeros are removed in place, so the arrays are copied first.
-        transitions = sparse.csr_array((part, N.indices, N.indptr), shape=N.shape, copy=True)
-        transitions.eliminate_zeros()
-        share = visits(part) * once
-        n_at, rewards = np.asarray(transitions.sum(axis=1)), counts.reward_sums * share
-        times = None if counts.duration_sums is None else counts.duration_sums * share
-        groups.append(TransitionCounts(S, int(n_at.max()), transitions, rewards, n_at, times))
-    return groups

@@ -334,15 +334,11 @@ class Segments:
         return self.factors[i:j]
 
     @property
-    def tail(self) -> list[Factor]:
-        """The factors of the second half of all timesteps."""
-        return self.between(int(self.edges[-1]) // 2, int(self.edges[-1]))
-
-    @property
     def mean_of_tail(self) -> FloatArray:
-        """Mean row (..., 2 p + q) of the tail."""
-        sums, n = (sum(x) for x in zip(*((x.sums, x.n) for x in self.tail), strict=True))
-        return np.asarray(sums / np.maximum(n, 1.0)[..., None])
+        """Mean row (..., 2 p + q) of the second half of all timesteps."""
+        runs = self.between(int(self.edges[-1]) // 2, int(self.edges[-1]))
+        n = np.maximum(sum(each.n for each in runs), 1.0)
+        return np.asarray(sum(each.sums for each in runs) / n[..., None])
 
     def window(
         self, start: int, stop: int, gain: Any, following: FloatArray | None = None

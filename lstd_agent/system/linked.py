@@ -13,9 +13,6 @@ successor belongs to the next neighborhood, the next approximator gives its valu
     y_k = \sum_{t \in k} \tilde f(s_t)
           \left(r_t - g\tau_t + [t+1 \notin k]\, v_{k+1}(s_{t+1})\right).
 
-A single neighborhood is average-reward LSTD over all timesteps; one for each timestep is fitted
-policy evaluation backwards in time.
-
 **What the samples leave open.** Some directions U of the weights change no equation of a window,
 but change values at the boundary of the window before. So U is carried backwards in time, as
 columns beside the value. The value of x is determined if (f(x), 1) U is 0.

@@ -147,13 +147,10 @@ def _solved(source: Any, rows: Factor, name: str) -> list[Gain]:
     # f - f' has no constant: its column holds the gain of a step of mean duration.
     duration = np.where(time > 0.0, time / np.maximum(rows.n, 1e-300), 1.0)
     B[..., -1] = equations.c[..., 1] / duration[:, None]
-    U, singular, Vt = svd(B)
-    largest = singular.max(axis=-1, initial=0.0, keepdims=True)
-    keep = singular > min(source.rcond, _DIFFERENCES) * largest
-    last = np.where(keep, Vt[..., -1], 0.0)
-    alpha = (U @ (last / np.where(keep, singular, 1.0))[..., None])[..., 0]
+    found = minimize(equations._replace(B=B, c=np.eye(B.shape[-2])), source.rcond)
+    alpha, loose = found.weights[:, -1], found.null[:, -1]
     square, gains = (alpha**2).sum(axis=-1), list[Gain]()
-    for i, unknown in enumerate(1.0 - (last**2).sum(axis=-1) > _OPEN**2):
+    for i, unknown in enumerate((loose**2).sum(axis=-1) > _OPEN**2):
         if unknown or square[i] == 0.0:  # any gain solves the equations
             gains.append(Gain(0.0, name, 0.0))
             continue

@@ -12,9 +12,6 @@ weak link between two parts of a chain does not show in it. But any z with
 
 bounds it, since the inverse of such an A is nonnegative. z is the expected number of steps until
 the states are left. A z that misses a slow part violates the inequality.
-
-**Sparse features** (`lstd_agent.system.sparse`). GMRES has no such bound. If it does not converge,
-M + εI is factored as a preconditioner. The same factors serve without a batch of trials.
 """
 
 from __future__ import annotations
@@ -224,9 +221,10 @@ def factored(A: sparse.csc_array, ridge: float, alone: BoolArray, pivot: float) 
 
 
 class RidgeSolver:
-    """Solutions of M z = b by GMRES, preconditioned if necessary by factors of M + εI.
+    """Solutions of M z = b for sparse features by GMRES, whose error has no such bound.
 
-    Those of ``whole``, the solver of all trials, serve too. An ``eager`` solver starts with them.
+    If it does not converge, factors of M + εI precondition it. Those of ``whole``, the solver of
+    all trials, serve too. An ``eager`` solver starts with them.
     """
 
     def __init__(self, M: sparse.csc_array, whole: RidgeSolver | None, eager: bool) -> None:
