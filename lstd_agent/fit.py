@@ -127,8 +127,7 @@ class Jackknife:
         system, subsets, source = self.fitted.system, self.subsets, self.source
         seen, windows = np.ones(len(states), dtype=bool), system.windows
         segments: Any = subsets.segments
-        number = [sum(x.n for x in segments.between(a, b)) for a, b in windows.tolist()]
-        if not np.all(number):
+        if not np.all([sum(x.n for x in segments.between(*ab)) for ab in windows.tolist()]):
             return ~seen  # without some batch a window has no samples
         every = self.solved if source.is_sparse else segments
         surely, half = np.zeros((2, len(states)), dtype=bool), len(subsets.groups) // 2

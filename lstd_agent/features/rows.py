@@ -75,10 +75,10 @@ def are_few(table: Rows) -> bool:
     return bool(d >= fewest and number <= density * n * d)
 
 
-def is_sparse_table(table: Rows) -> bool:
-    """Return whether features are many and sparse, with the same sum for each state, as tiles."""
-    total = np.asarray(table.sum(axis=1))
-    return bool(are_few(table) and total[0] != 0.0 and np.allclose(total, total[0], rtol=1e-12))
+def have_one_sum(table: Rows) -> bool:
+    """Return whether features have the same sum everywhere, as tiles: they represent constants."""
+    sums = np.asarray(table.sum(axis=1))
+    return bool(sums.size and sums[0] != 0.0 and np.allclose(sums, sums[0], rtol=1e-12))
 
 
 def squared_distances(x: Rows, y: Rows) -> FloatArray:

@@ -16,7 +16,7 @@ import numpy as np
 from scipy import sparse
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
-from lstd_agent.features.rows import Kernel, Rows, dense, is_sparse_table
+from lstd_agent.features.rows import Kernel, Rows, are_few, dense, have_one_sum
 from lstd_agent.rows.classes import RecurrentClass, main_class, recurrent_classes
 from lstd_agent.rows.factors import Coordinates, Layer, Samples
 from lstd_agent.trials.counted import dealt, stacked
@@ -53,7 +53,7 @@ class CountRows(Samples):
         self._take(batches, stacked(batches))
         seen = np.unique(np.divmod(np.unique(self._moves.indices), self.n_states))
         self._set_seen(np.isin(np.arange(self.n_states), seen), terminal)
-        self.is_sparse = self.constant > 0.0 and is_sparse_table(table)
+        self.is_sparse = self.constant > 0.0 and are_few(table) and have_one_sum(table)
 
     def _set_seen(self, seen: BoolArray, terminal: int | None) -> None:
         self.seen = seen
@@ -64,8 +64,7 @@ class CountRows(Samples):
 
     def _take(self, batches: Sequence[TransitionCounts], stacked: Sequence[Any]) -> None:
         self.batches, self._stacked, self._moves = list(batches), stacked, stacked[0]
-        self._trials = np.array([batch.n_trials for batch in batches])
-        self.n_trials = int(self._trials.sum())
+        self.n_trials = sum(batch.n_trials for batch in batches)
         self.trials_at = np.sum([batch.trials_at for batch in batches], axis=0)
         self._all = np.arange(len(batches))
         self._last: list[Any] = [None, None]  # a run of timesteps, and its sums
@@ -117,7 +116,7 @@ class CountRows(Samples):
 
     def sizes(self, groups: list[IntArray]) -> IntArray:
         """Return how many trials each group has."""
-        return np.array([self._trials[group].sum() for group in groups])
+        return np.array([sum(self.batches[b].n_trials for b in group) for group in groups])
 
     def merged(self, start: int, stop: int, group: IntArray | None = None) -> Iterator[Layer]:
         """Yield one layer, of all states that were seen from start up to stop."""

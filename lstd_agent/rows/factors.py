@@ -14,16 +14,16 @@ root-weighted features of all rows and L an orthonormal basis of A's range, a se
 next features, or minus the unknown part of a target; the rows are subtracted before they are
 summed. c holds numbers: for single steps, rewards and durations.
 
-A factor keeps at most p rows with the same products, p being the number of features; for many
-features of trials the products :math:`A^T [\,A \;|\; B \;|\; c\,]`, which are faster to sum.
-Factors of runs and of groups of trials stack, so that data are read once.
+A factor of p features keeps at most p rows with the same products; for many features of trials, the
+products :math:`A^T [\,A \;|\; B \;|\; c\,]`, which are faster to sum. Data are read once: factors
+of runs stack, and those of groups of trials are one array, so that all batches are solved at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, reduce
+from functools import cached_property, partial, reduce
 from itertools import accumulate, pairwise
 from operator import add
 from typing import Any, NamedTuple
@@ -315,11 +315,9 @@ class Segments:
         T = source.t_max
         inner = [edge for a in anchors[1:].tolist() for edge in (a - 1, a)]
         edges = np.unique([*anchors.tolist(), *inner, 0, 1, (T + 1) // 2, T, T + 1])
-
-        def factor(x: Iterator[Layer]) -> Factor:
-            return sums_of(x) if source.is_sparse else factor_of(x, source.p, not source.are_places)
-
-        runs = [[factor(source.merged(*ab, g)) for g in groups] for ab in pairwise(edges.tolist())]
+        of: Any = partial(factor_of, p=source.p, are_trials=not source.are_places)
+        of = sums_of if source.is_sparse else of
+        runs = [[of(source.merged(*ab, g)) for g in groups] for ab in pairwise(edges.tolist())]
         return cls(edges, [stacked(run) for run in runs])
 
     def combined(self, totals: Callable[[Sequence[Factor]], Sequence[Factor]]) -> Segments:

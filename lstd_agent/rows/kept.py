@@ -141,22 +141,20 @@ class TrialRows(Samples):
     def merged(self, start: int, stop: int, group: slice | None = None) -> Iterator[Layer]:
         """Yield layers of the transitions of some trials at a time."""
         trials = slice(0, self.n_trials) if group is None else group
-        f: Any
-        following: Any
         for part in [trials] if self.is_sparse else self._parts(trials, stop - start + 1):
             own = self.own[part, start:stop]
             if self.is_sparse:
                 trial, t = np.nonzero(own)
                 place = (trial + part.start) * (self.t_max + 2) + t + start
-                f, following = self.sparse_rows[place], self.sparse_rows[place + 1]
+                both: Any = self.sparse_rows[place], self.sparse_rows[place + 1]
             else:
                 rows = self._rows(part, start, stop + 1)
-                f, following = (x.reshape(-1, self.p) for x in (rows[:, :-1], rows[:, 1:]))
+                both = [x.reshape(-1, self.p) for x in (rows[:, :-1], rows[:, 1:])]
                 if not self._is_whole:  # a mask takes long
-                    f, following = f[own.ravel()], following[own.ravel()]
+                    both = [x[own.ravel()] for x in both]
             paid, times = (x[part, start:stop][own] for x in (self.trials.rewards, self._durations))
             one = np.ones(len(paid))
-            yield Layer(f, one, paid, times, one > 0.0, following, None)
+            yield Layer(both[0], one, paid, times, one > 0.0, both[1], None)
 
     def layers(self, start: int, stop: int, groups: Any = None) -> Iterator[Layer]:
         """Yield timesteps backwards, every trial a row: of all groups, one after the other."""

@@ -113,8 +113,7 @@ class Targets:
     def alone(self, start: int, stop: int) -> Factor:
         """Return the factor of a window by itself; targets reach to the end of trials."""
         end = self._source.t_max + 1
-        [factor] = self._gathered(islice(self._followed(start, end), end - stop, None))
-        return factor
+        return self._gathered(islice(self._followed(start, end), end - stop, None))[0]
 
     def _followed(self, start: int, stop: int) -> Iterable[tuple[Layer, FloatArray]]:
         """Go back from before stop to start, and yield layers with their targets (m, width)."""
@@ -186,8 +185,7 @@ def solve_linked(
         solved = solve_window(source, factor, is_last, with_open)
         columns = solved.weights[:, :, 0].T
         if with_open:
-            q = len(columns) - int(solved.rank[0])
-            null = solved.null[0][:, solved.null.shape[-1] - q :]
+            null = solved.null[0][:, int(solved.rank[0] - solved.rank.min()) :]
             more = solved.weights[0, :, 1:], opened(null, source.coordinates)
             columns = np.hstack((columns, *more))
         if is_last or not source.constant:

@@ -66,8 +66,7 @@ def minimize(
     """Return the minimizer of the projected Bellman error.
 
     It has the smallest w or, given a metric (k, r), the smallest ``metric @ w[:r]``. ``rcond`` is
-    the cutoff of A; B has a cutoff of at most 1e-10. Open directions take longer. Several equations
-    are solved at once.
+    the cutoff of A; B has a cutoff of at most 1e-10. Open directions take longer.
     """
     U, singular, Vt = svd(equations.B, full_matrices=with_open or metric is not None)
     largest = singular.max(axis=-1, initial=0.0)
@@ -115,10 +114,9 @@ class Gain(NamedTuple):
 
 
 def estimate_gains(source: Any, segments: Segments, rows: str | None = None) -> list[Gain]:
-    """Return the gain of each group by all rows, or by the first that determine it.
+    """Return the gain of each group by all rows or, by default, the first that determine it.
 
-    These are the rows of the tail, all, or their mean. An exact source, without noise, takes the
-    tail.
+    These are the tail, all, and the tail's mean. An exact source, without noise, takes the tail.
     """
     T = source.t_max
     if rows == "mean":

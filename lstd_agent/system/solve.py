@@ -41,8 +41,7 @@ class Subsets:
         """The factors of each subset: trials are read once, counts are added before any algebra."""
         if self.source.are_places:
             return Segments.of(self.source, self.edges, self.groups)
-        segments: Segments = self._once(Segments.of)
-        return segments.combined(self.totals)
+        return Segments.combined(self._once(Segments.of), self.totals)
 
     @cached_property
     def groups(self) -> list[Any]:
@@ -70,8 +69,8 @@ class Subsets:
         if self.kind == "others":
             return list(without_each(parts))
         half = len(parts) // 2
-        parts_of = [parts, parts[:half], parts[half:]]
-        return [total(part) for part in parts_of[: 1 if self.kind == "whole" else 3]]
+        each = [parts] if self.kind == "whole" else [parts, parts[:half], parts[half:]]
+        return [total(some) for some in each]
 
     def gains(self, rows: str | None = None) -> list[Gain]:
         """Return the gain of each subset, by given rows; by default of all trials alone."""
@@ -98,19 +97,17 @@ class Subsets:
             return [solve_sparse(rows, anchors, g, whole, b) for b, g in enumerate(gains, first)]
         zeros, several = zero_of(source, self.segments, last), cast("Any", backup)
         with_open = self.kind != "others"
-        if is_one_step(backup):
-            steps = SingleSteps(source, self.segments, np.array(gains))
-            return solve_linked(source, steps, anchors, zeros, with_open)
-        if not source.are_places:
+        if source.are_places and not is_one_step(backup):
+            found = []
+            for i, gain in enumerate(gains):
+                targets = Targets(source, several, np.array([gain]), group=self.groups[i])
+                found += solve_linked(source, targets, anchors, zeros[[i]], with_open and i == 0)
+            return found
+        equations: Any = SingleSteps(source, self.segments, np.array(gains))
+        if not is_one_step(backup):
             runs = source.groups(self.n_groups)
             if self.kind != "others":
                 edges = [0, *[self.half] * (self.kind == "halves"), source.n_trials]
                 runs = [slice(*run) for run in pairwise(edges)]
-            targets = Targets(source, several, np.array(gains), runs=runs, subsets=self.totals)
-            return solve_linked(source, targets, anchors, zeros, with_open)
-        found = []
-        for i, gain in enumerate(gains):
-            targets = Targets(source, several, np.array([gain]), group=self.groups[i])
-            one = zeros[i : i + 1]
-            found += solve_linked(source, targets, anchors, one, with_open and i == 0)
-        return found
+            equations = Targets(source, several, np.array(gains), runs=runs, subsets=self.totals)
+        return solve_linked(source, equations, anchors, zeros, with_open)

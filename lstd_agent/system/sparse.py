@@ -33,6 +33,7 @@ from scipy import sparse
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import EvaluationError
+from lstd_agent.features.rows import have_one_sum
 from lstd_agent.rows.classes import main_class
 from lstd_agent.rows.factors import MIN_SAMPLES
 from lstd_agent.system.minimizer import LEAST_SHARE, Gain, Solved
@@ -84,9 +85,7 @@ class SparseRows:
         f, g, *numbers = zip(*parts, strict=True)
         joined: list[Any] = [sparse.csr_array(sparse.vstack(each)) for each in (f, g)]
         self.steps = Steps(*joined, *(np.concatenate(each) for each in numbers))
-        total = self.steps.f.sum(axis=1)
-        same = bool(total.size) and total[0] != 0.0 and np.allclose(total, total[0], rtol=1e-12)
-        self.has_constant = bool(same) and not self.ends  # whether features can represent one
+        self.has_constant = have_one_sum(self.steps.f) and not self.ends  # can be represented
 
 
 def resized(features: Any, d: int) -> sparse.csr_array:

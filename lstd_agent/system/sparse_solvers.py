@@ -221,10 +221,9 @@ def factored(A: sparse.csc_array, ridge: float, alone: BoolArray, pivot: float) 
 
 
 class RidgeSolver:
-    """Solutions of M z = b for sparse features by GMRES, whose error has no such bound.
+    """Solutions of M z = b by GMRES, preconditioned if necessary by factors of M + εI.
 
-    If it does not converge, factors of M + εI precondition it. Those of ``whole``, the solver of
-    all trials, serve too. An ``eager`` solver starts with them.
+    Those of ``whole``, the solver of all trials, serve too. An ``eager`` solver starts with them.
     """
 
     def __init__(self, M: sparse.csc_array, whole: RidgeSolver | None, eager: bool) -> None:
