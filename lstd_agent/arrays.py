@@ -16,7 +16,7 @@ States: TypeAlias = NDArray[Any]
 
 
 def svd(matrix: FloatArray, *, full_matrices: bool = False) -> tuple[FloatArray, ...]:
-    """Return U (m, r), σ (r,) and V^T (r, n) of a finite matrix U diag(σ) V^T.
+    """Return U (..., m, r), σ (..., r) and V^T (..., r, n) of finite matrices U diag(σ) V^T.
 
     LAPACK's divide and conquer fails for some matrices with many columns close to 0. Its slower
     iteration does not fail.
@@ -26,4 +26,7 @@ def svd(matrix: FloatArray, *, full_matrices: bool = False) -> tuple[FloatArray,
     except np.linalg.LinAlgError:
         from scipy.linalg import svd as slower  # takes long to import
 
-    return tuple(slower(matrix, full_matrices=full_matrices, lapack_driver="gesvd"))
+    how: Any = {"full_matrices": full_matrices, "lapack_driver": "gesvd"}
+    each = [slower(one, **how) for one in matrix.reshape(-1, *matrix.shape[-2:])]
+    several = matrix.shape[:-2]
+    return tuple(np.reshape(x, (*several, *x[0].shape)) for x in zip(*each, strict=True))

@@ -14,7 +14,7 @@ from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
 from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.features.rows import Rows
 from lstd_agent.fit_options import FitOptions, Fitted
-from lstd_agent.rows.factors import Segments, total
+from lstd_agent.rows.factors import Segments
 from lstd_agent.standard_errors import Comparison, batch_standard_errors
 from lstd_agent.system.approximators import System, values_in_features
 from lstd_agent.system.minimizer import Gain, Solved
@@ -67,8 +67,8 @@ class Jackknife:
         fitted, system, subsets = self.fitted, self.fitted.system, self.subsets
         if self.options.calibration == "references":
             ties = system.windows, system.references, system.occupancy
-            each = zip(subsets.segments, self.gains, strict=True)
-            return [self.options.solve_windows(self.source, x, ties, g.value) for x, g in each]
+            solve, each = self.options.solve_windows, enumerate(self.gains)
+            return [solve(self.source, subsets.segments[b], ties, g.value) for b, g in each]
         gains = [gain.value for gain in self.gains]
         return subsets.solve(system.anchors, gains, fitted.choice.backup, fitted.solved)
 
@@ -96,15 +96,15 @@ class Jackknife:
 
         The long run is that of the rows of the gain or, for a given gain, the tail.
         """
-        start = float(total(segments.between(0, 1)).mean @ solved[0].columns[:, 0])
+        first = segments.factors[0]
+        start = float(first.sums[: first.p] @ solved[0].columns[:, 0] / max(first.n, 1.0))
         if gain.settled is not None:
             return start - float(gain.settled @ solved[-1].columns[:, 0])
-        tail = segments.edges[:-1] >= segments.edges[-1] // 2
-        windows = self.fitted.system.neighborhood_at(segments.edges[:-1][tail])
-        runs = [total(segments.factors[i]) for i in np.flatnonzero(tail)]
-        each = zip(runs, windows, strict=True)
-        sums = [x.sums[: x.p] @ solved[k].columns[:, 0] for x, k in each]
-        return start - float(sum(sums) / max(sum(x.n for x in runs), 1.0))
+        late = np.flatnonzero(segments.edges[:-1] >= segments.edges[-1] // 2)
+        windows = self.fitted.system.neighborhood_at(segments.edges[late])
+        tail = [(segments.factors[i], k) for i, k in zip(late, windows, strict=True)]
+        sums = sum(x.sums[: x.p] @ solved[k].columns[:, 0] for x, k in tail)
+        return start - float(sums / max(sum(x.n for x, _ in tail), 1.0))
 
     @property
     def start_bias(self) -> float:
@@ -114,8 +114,9 @@ class Jackknife:
     @property
     def start_bias_error(self) -> float:
         """Standard error of the start's mean bias."""
-        each = zip(self.solved, self.subsets.segments, self.gains, strict=True)
-        return self._error(self.start_bias, [self._start_bias(*one) for one in each])
+        segments, each = self.subsets.segments, enumerate(zip(self.solved, self.gains, strict=True))
+        without = [self._start_bias(solved, segments[b], gain) for b, (solved, gain) in each]
+        return self._error(self.start_bias, without)
 
     def _error(self, whole: float, without: Sequence[float]) -> float:
         found = batch_standard_errors(np.array([whole]), np.array(without)[:, None], self.n_trials)
@@ -125,10 +126,10 @@ class Jackknife:
         """Whether states (m,) were seen in more than one batch."""
         system, subsets, source = self.fitted.system, self.subsets, self.source
         seen, windows = np.ones(len(states), dtype=bool), system.windows
-        for segments in subsets.segments:
-            if not all(any(x.n for x in segments.between(a, b)) for a, b in windows.tolist()):
-                return ~seen  # without this batch a window has no samples
-        every: Any = self.solved if source.is_sparse else subsets.segments
+        segments: Any = subsets.segments
+        if not np.all([sum(x.n for x in segments.between(*ab)) for ab in windows.tolist()]):
+            return ~seen  # without some batch a window has no samples
+        every = self.solved if source.is_sparse else segments
         surely, half = np.zeros((2, len(states)), dtype=bool), len(subsets.groups) // 2
 
         def are_seen(some: BoolArray, by: Any, group: Any) -> BoolArray:
@@ -138,12 +139,11 @@ class Jackknife:
         if not source.is_sparse:  # samples of the other half suffice
             halves = replace(subsets, kind="halves")
             by = halves.groups if source.are_places else halves.segments  # counts need no factors
-            others = zip(by[:0:-1], halves.groups[:0:-1], strict=True)
-            surely = np.array([are_seen(seen, *other) for other in others])
-        for b, (by, group) in enumerate(zip(every, subsets.groups, strict=True)):
+            surely = np.array([are_seen(seen, by[i], halves.groups[i]) for i in (2, 1)])
+        for b, group in enumerate(subsets.groups):
             rest = seen & ~surely[int(b >= half)]
             if rest.any():
-                seen[rest] = are_seen(rest, by, group)
+                seen[rest] = are_seen(rest, every[b], group)
         if self.fitted.choice.backup == "model":
             for part, gain in zip(subsets.parts, self.gains, strict=True):
                 model = pooled_model(part, gain.value, system.references.main)

@@ -194,7 +194,7 @@ class FitOptions:
                 factor = segments.window(start, stop, gain)
             else:
                 factor = Targets(source, backup, np.array([gain])).alone(start, stop)
-            found = solve_window(source, factor, [0], True)
+            found = solve_window(source, factor)
             columns = np.vstack((found.weights, np.zeros((1, 1))))
             solved.append(Solved(columns, found.rank, found.condition, round(factor.n)))
         return with_offsets(source, solved, ties, self.reference)

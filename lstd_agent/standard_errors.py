@@ -10,8 +10,7 @@ is the batch's own mean if v is a mean. It has variance σ²/n_b if v has σ²/N
 .. math:: \widehat{se}^2 = \frac{1}{(B - 1) N} \sum_b n_b (v_b - \bar v)^2,
           \quad \bar v = \sum_b \frac{n_b}{N} v_b .
 
-Offsets and an estimated gain are part of v, so that the error of a value includes theirs. Intervals
-take Student's t with B - 1 degrees of freedom.
+v includes offsets and an estimated gain. Intervals take Student's t with B - 1 degrees of freedom.
 
 Source: Busing, Meijer & van der Leeden (1999), the delete-m_j jackknife.
 """

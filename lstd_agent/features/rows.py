@@ -27,6 +27,7 @@ RowsOf = Callable[[NDArray[Any]], Rows]
 
 # A smaller variation beside the size is rounding; number of features that a warning names; products
 # of larger features would not be finite.
+MANY_SPARSE = 500, 0.02  # smallest number, and largest density, of many sparse features
 _CONSTANT, _N_NAMED, _LARGEST = 1e-13, 8, 1e100
 
 
@@ -65,6 +66,19 @@ def dense(rows: Rows) -> FloatArray:
     """Return feature rows as an ndarray (n, d)."""
     array: FloatArray = rows.toarray() if is_sparse(rows) else rows
     return array
+
+
+def are_few(table: Rows) -> bool:
+    """Return whether few of many features are not 0, as of tiles."""
+    number = table.nnz if is_sparse(table) else np.count_nonzero(table)
+    (n, d), (fewest, density) = table.shape, MANY_SPARSE
+    return bool(d >= fewest and number <= density * n * d)
+
+
+def have_one_sum(table: Rows) -> bool:
+    """Return whether features have the same sum everywhere, as tiles: they represent constants."""
+    sums = np.asarray(table.sum(axis=1))
+    return bool(sums.size and sums[0] != 0.0 and np.allclose(sums, sums[0], rtol=1e-12))
 
 
 def squared_distances(x: Rows, y: Rows) -> FloatArray:

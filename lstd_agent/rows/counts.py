@@ -16,14 +16,15 @@ import numpy as np
 from scipy import sparse
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
-from lstd_agent.features.rows import Kernel, Rows, dense, is_sparse
+from lstd_agent.features.rows import Kernel, Rows, are_few, dense, have_one_sum
 from lstd_agent.rows.classes import RecurrentClass, main_class, recurrent_classes
 from lstd_agent.rows.factors import Coordinates, Layer, Samples
+from lstd_agent.trials.counted import dealt, stacked
 from lstd_agent.trials.counts import TransitionCounts
 from lstd_agent.trials.kept import KeptTrials
 
-# Smallest number, and largest density, of many sparse features; number of entries held at a time.
-FEWEST_SPARSE, LARGEST_DENSITY, _CHUNK = 500, 0.02, 2**22
+# Number of entries held at a time; the density from which a matrix of transitions is dense.
+_CHUNK, _FULL = 2**22, 0.05
 
 
 class CountRows(Samples):
@@ -49,10 +50,10 @@ class CountRows(Samples):
         self.rcond, self.whole_trials = rcond, sample
         self.n_states, self.t_max = batches[0].n_states, batches[0].t_max
         self.candidates = np.arange(self.n_states)
-        self._take(batches, _stacked(batches))
+        self._take(batches, stacked(batches))
         seen = np.unique(np.divmod(np.unique(self._moves.indices), self.n_states))
         self._set_seen(np.isin(np.arange(self.n_states), seen), terminal)
-        self.is_sparse = self.constant > 0.0 and _is_sparse_table(table)
+        self.is_sparse = self.constant > 0.0 and are_few(table) and have_one_sum(table)
 
     def _set_seen(self, seen: BoolArray, terminal: int | None) -> None:
         self.seen = seen
@@ -62,35 +63,35 @@ class CountRows(Samples):
         self._lives = np.arange(len(seen)) != self.terminal
 
     def _take(self, batches: Sequence[TransitionCounts], stacked: Sequence[Any]) -> None:
-        self.batches, (self._moves, self._paid, self._times) = list(batches), stacked
-        self._trials = np.array([batch.n_trials for batch in batches])
-        self.n_trials = int(self._trials.sum())
+        self.batches, self._stacked, self._moves = list(batches), stacked, stacked[0]
+        self.n_trials = sum(batch.n_trials for batch in batches)
         self.trials_at = np.sum([batch.trials_at for batch in batches], axis=0)
+        self._all = np.arange(len(batches))
+        self._last: list[Any] = [None, None]  # a run of timesteps, and its sums
         self.models: dict[Any, Any] = {}  # those of `lstd_agent.system.model`
 
-    def _of(self, batches: Sequence[TransitionCounts], stacked: Sequence[Any]) -> CountRows:
-        """Return rows of other batches with the same coordinates, terminal and main state."""
+    def _copy(self) -> CountRows:
+        """Return a copy for other batches: coordinates, terminal and main state are the same."""
         assert self.is_sparse or self.p  # coordinates are found once
         other = copy.copy(self)
         for name in ["visits", "mean_rewards", "mean_durations", "starts", "recurrent_classes"]:
             vars(other).pop(name, None)
-        other._take(batches, stacked)
         return other
 
     def subset(self, group: IntArray) -> CountRows:
-        """Return the rows of some batches."""
-        place = (np.arange(self.t_max + 1)[:, None] * len(self.batches) + group).ravel()
-        every = self._moves, self._paid, self._times
-        stacked = [None if each is None else each[place] for each in every]
-        return self._of([self.batches[b] for b in group], stacked)
+        """Return the counts of some batches, for sums of states and transitions alone."""
+        other = self._copy()
+        other._all, other.models = group, {}
+        return other
 
     def dealt(self, n: int) -> CountRows:
         """Return the same counts in n groups: transitions are dealt out with a fixed seed.
 
         Those of Markov states are as independent as trials.
         """
-        batches = _dealt(self.total, n, np.random.default_rng(0))
-        return self._of(batches, _stacked(batches))
+        batches, other = dealt(self.total, n, np.random.default_rng(0)), self._copy()
+        other._take(batches, stacked(batches))
+        return other
 
     @cached_property
     def coordinates(self) -> Coordinates:
@@ -115,7 +116,7 @@ class CountRows(Samples):
 
     def sizes(self, groups: list[IntArray]) -> IntArray:
         """Return how many trials each group has."""
-        return np.array([self._trials[group].sum() for group in groups])
+        return np.array([sum(self.batches[b].n_trials for b in group) for group in groups])
 
     def merged(self, start: int, stop: int, group: IntArray | None = None) -> Iterator[Layer]:
         """Yield one layer, of all states that were seen from start up to stop."""
@@ -136,7 +137,8 @@ class CountRows(Samples):
         for last in range(stop, start, -step):
             first = max(start, last - step)
             visits, rewards, times, P = self._sums(first, last, groups, by_time=True)
-            steps: Any = P.toarray() if (last - first) * n**2 <= _CHUNK else P
+            is_full = (last - first) * n**2 <= min(_CHUNK, P.nnz / _FULL)
+            steps: Any = P.toarray() if is_full else P
             goes_on = (visits > 0.0) & np.tile(lives, last - first)
             for t in reversed(range(last - first)):
                 at = slice(t * n, (t + 1) * n)
@@ -150,39 +152,53 @@ class CountRows(Samples):
 
         There is a row for each timestep (or one for all of them), group and state, in this order.
         """
-        S, groups = self.n_states, groups or [np.arange(len(self.batches))]
+        S, groups = self.n_states, groups or [self._all]
         G, number, members = len(groups), np.zeros(len(self.batches), int), np.concatenate(groups)
         for i, group in enumerate(groups):
             number[group] = i
-        n = (stop - start if by_time else 1) * G * S
+        moves, paid, times = self._stacked if by_time else self._run(start, stop)
+        start, stop = (start, stop) if by_time else (0, 1)
+        n = (stop - start) * G * S
 
         def taken(matrix: Any) -> tuple[Any, Any, Any, FloatArray]:
             t, batch, place, values = self._entries(matrix, start, stop, members)
-            return ((t - start) * by_time * G + number[batch]) * S, number[batch], place, values
+            return ((t - start) * G + number[batch]) * S, number[batch], place, values
 
         def means(matrix: Any) -> FloatArray:
             first, _, place, values = taken(matrix)
             sums = np.bincount(first + place, values, n)
             return np.asarray(sums / np.where(visits > 0.0, visits, 1.0))
 
-        first, g, place, values = taken(self._moves)
+        first, g, place, values = taken(moves)
         state, following = np.divmod(place, S)
         row, column = first + state, g * S + following
         visits: Any = np.bincount(row, values, n)
         P = sparse.csr_array((values / visits[row], (row, column)), shape=(n, G * S))
-        times = np.ones(n) if self._times is None else means(self._times)
-        return visits, means(self._paid), times, P
+        return visits, means(paid), np.ones(n) if times is None else means(times), P
+
+    def _run(self, start: int, stop: int) -> list[Any]:
+        """Return the sums of each batch over a run of timesteps; the last ones are kept."""
+        B = len(self.batches)
+
+        def summed(matrix: Any) -> Any:
+            _, batch, place, values = self._entries(matrix, start, stop, np.arange(B))
+            return sparse.csr_array((values, (batch, place)), shape=(B, matrix.shape[1]))
+
+        if self._last[0] != (start, stop):  # subsets have the same list
+            sums = [None if each is None else summed(each) for each in self._stacked]
+            self._last[:] = (start, stop), sums
+        return list(self._last[1])
 
     def _entries(
         self, matrix: Any, start: int, stop: int, group: IntArray | None = None
     ) -> tuple[IntArray, IntArray, IntArray, FloatArray]:
         """Return the timesteps, batches, columns and values of entries, in this order."""
-        B = len(self.batches)
+        B, group = len(self.batches), self._all if group is None else group
         # SciPy's own slices take longer than all that follows.
         upto = matrix.indptr[start * B : stop * B + 1]
         t, batch = np.divmod(np.repeat(np.arange(start * B, stop * B), np.diff(upto)), B)
         place, values = matrix.indices[upto[0] : upto[-1]], matrix.data[upto[0] : upto[-1]]
-        if group is None or len(group) == B:
+        if len(group) == B:
             return t, batch, place, values
         mine = np.isin(np.arange(B), group)[batch]
         return t[mine], batch[mine], place[mine], values[mine]
@@ -209,13 +225,13 @@ class CountRows(Samples):
 
     def sums_at(self, name: str) -> Any:
         """Return the sums of rewards or durations of timesteps, None if all are 1."""
-        sums = self._paid if name == "rewards" else self._times
+        sums = self._stacked[1 if name == "rewards" else 2]
         return None if sums is None else sums.sum(axis=1).reshape(self.t_max + 1, -1).sum(axis=1)
 
     def transitions(self, start: int = 0, stop: int | None = None) -> sparse.csr_array:
         """Return the numbers of transitions (S, S) of a run of timesteps, by default of all."""
         S, stop = self.n_states, self.t_max + 1 if stop is None else stop
-        *_, place, number = self._entries(self._moves, start, stop)
+        *_, place, number = self._entries(self._run(start, stop)[0], 0, 1)
         return sparse.csr_array((number, np.divmod(place, S)), shape=(S, S))
 
     def pooled(self) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -320,47 +336,3 @@ class ChainRows(CountRows):
         inside = [self.visits[a:b].sum(axis=0) for a, b in windows.tolist()]
         late = windows[:, :1] > self.t_max
         return np.asarray(np.where(late, self._stationary, inside) if late.any() else inside)
-
-
-def _is_sparse_table(table: Rows) -> bool:
-    """Return whether features are many and sparse, with the same sum for each state, as tiles."""
-    S, d = table.shape
-    n_nonzero = table.nnz if is_sparse(table) else np.count_nonzero(table)
-    total = np.asarray(table.sum(axis=1))
-    is_thin = d >= FEWEST_SPARSE and n_nonzero <= LARGEST_DENSITY * S * d
-    return bool(is_thin and total[0] != 0.0 and np.allclose(total, total[0], rtol=1e-12))
-
-
-def _stacked(batches: Sequence[TransitionCounts]) -> list[Any]:
-    """Return transitions, rewards and durations of B batches: rows are timesteps, then batches."""
-
-    def stacked(matrices: Sequence[Any]) -> Any:
-        T, B = matrices[0].shape[0], len(matrices)
-        order = np.arange(T * B).reshape(B, T).T.ravel()
-        return sparse.csr_array(sparse.vstack(matrices, format="csr")[order], dtype=np.float64)
-
-    times = [batch.duration_sums for batch in batches if batch.duration_sums is not None]
-    moves = stacked([batch.transition_counts for batch in batches])
-    paid = stacked([batch.reward_sums for batch in batches])
-    return [moves, paid, stacked(times) if times else None]
-
-
-def _dealt(counts: TransitionCounts, n: int, rng: np.random.Generator) -> list[TransitionCounts]:
-    """Deal transitions out to n groups, with the rewards and durations of their visits."""
-    N, S = counts.transition_counts, counts.n_states
-    state = np.repeat(np.arange(N.shape[0]), np.diff(N.indptr)), N.indices // S
-
-    def visits(numbers: Any) -> sparse.csr_array:
-        return sparse.csr_array((numbers.astype(np.float64), state), shape=(N.shape[0], S))
-
-    once = visits(N.data).power(-1)
-    groups = []
-    for part in rng.multinomial(N.data, np.full(n, 1.0 / n)).T:
-        # Zeros are removed in place, so the arrays are copied first.
-        transitions = sparse.csr_array((part, N.indices, N.indptr), shape=N.shape, copy=True)
-        transitions.eliminate_zeros()
-        share = visits(part) * once
-        n_at, rewards = np.asarray(transitions.sum(axis=1)), counts.reward_sums * share
-        times = None if counts.duration_sums is None else counts.duration_sums * share
-        groups.append(TransitionCounts(S, int(n_at.max()), transitions, rewards, n_at, times))
-    return groups

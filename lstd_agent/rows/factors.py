@@ -14,16 +14,16 @@ root-weighted features of all rows and L an orthonormal basis of A's range, a se
 next features, or minus the unknown part of a target; the rows are subtracted before they are
 summed. c holds numbers: for single steps, rewards and durations.
 
-A factor keeps at most p rows with the same products, p being the number of features; for many
-features of trials the products :math:`A^T [\,A \;|\; B \;|\; c\,]`, which are faster to sum.
-Factors of runs and of groups of trials stack, so that data are read once.
+A factor of p features keeps at most p rows with the same products; for many features of trials, the
+products :math:`A^T [\,A \;|\; B \;|\; c\,]`, which are faster to sum. Data are read once: factors
+of runs stack, and those of groups of trials are one array, so that all batches are solved at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, reduce
+from functools import cached_property, partial, reduce
 from itertools import accumulate, pairwise
 from operator import add
 from typing import Any, NamedTuple
@@ -34,7 +34,7 @@ from lstd_agent.arrays import BoolArray, FloatArray, IntArray, svd
 
 # Smallest number of features of trials for which products are kept, whose smaller eigenvalues,
 # relative to the largest, are rounding; number of rows that are taken together.
-_PRODUCTS_FROM, _ROUNDING, _WAITING = 32, 1e-14, 4096
+_PRODUCTS_FROM, _ROUNDING, _WAITING = 32, 1e-14, 1024
 
 # An observation was not seen if it has fewer samples (10 less rounding), or if a larger part of its
 # features is outside the range, where smaller singular values, relative to the largest, count as 0.
@@ -130,72 +130,78 @@ class Samples:
 
 
 class Reduced(NamedTuple):
-    """L^T A, whose rows are orthogonal, L^T B and L^T c, and the largest singular value of A."""
+    """L^T A, whose rows are orthogonal, L^T B and L^T c, and the largest singular value of A.
+
+    Those of several factors have rows of zeros where their ranks differ.
+    """
 
     A: FloatArray
     B: FloatArray
     c: FloatArray
-    largest: float
+    largest: Any
 
 
-def basis_of_range(A: FloatArray, rcond: float) -> tuple[FloatArray, float]:
-    """Return an orthonormal basis of the range of A, and the largest singular value."""
+def basis_of_range(A: FloatArray, rcond: float) -> tuple[FloatArray, Any]:
+    """Return an orthonormal basis (..., m, r) of the range of A, and the largest singular value.
+
+    Columns beyond the rank of one of several matrices are 0.
+    """
     U, size, _ = svd(A)
-    largest = float(size.max(initial=0.0))
-    return np.asarray(U[:, size > rcond * largest]), largest
+    largest = size.max(axis=-1, initial=0.0)
+    keep = size > rcond * largest[..., None]
+    return (U * keep[..., None, :])[..., : keep.sum(axis=-1).max()], largest
 
 
 def reduced(A: FloatArray, B: FloatArray, c: FloatArray, rcond: float = 1e-10) -> Reduced:
     """Return root-weighted rows A, B (m, d) and c (m, q) in an orthonormal basis of A's range."""
-    L, largest = basis_of_range(A, rcond)
-    return Reduced(L.T @ A, L.T @ B, L.T @ c, largest)
+    basis, largest = basis_of_range(A, rcond)
+    L = basis.swapaxes(-1, -2)
+    return Reduced(L @ A, L @ B, L @ c, largest)
 
 
 @dataclass(frozen=True, eq=False)
 class Factor:
-    """The factor of a run's rows, with p features and q columns of numbers."""
+    """The factor of a run's rows, with p features and q columns of numbers, or several (...)."""
 
-    held: FloatArray  # (r, 2 p + q): at most p rows, or the products of A with all columns
+    held: FloatArray  # (..., r, 2 p + q): at most p rows, or the products of A with all columns
     are_products: bool
     p: int
-    sums: FloatArray  # (2 p + q,): weighted sums of the run's rows
-    n: float  # their weight
+    sums: FloatArray  # (..., 2 p + q): weighted sums of the run's rows
+    n: Any  # (...) their weight
+
+    def __getitem__(self, index: Any) -> Factor:
+        """Return some of several factors."""
+        return replace(self, held=self.held[index], sums=self.sums[index], n=self.n[index])
 
     def reduced(self, size: int, rcond: float) -> Reduced:
         """Return the equations of the first ``size`` features."""
-        A, B, c = self.held[:, :size], self.held[:, self.p : self.p + size], self.numbers
+        A, B, c = self.held[..., :size], self.held[..., self.p : self.p + size], self.numbers
         if not self.are_products:
             return reduced(A, B, c, rcond)
-        squares, V = np.linalg.eigh(A[:size])
-        largest = float(max(squares.max(initial=0.0), 0.0))
-        keep = squares > max(rcond**2, _ROUNDING) * largest
-        V, sizes = V[:, keep], np.sqrt(squares[keep])
-        L = (V / sizes).T
-        return Reduced((V * sizes).T, L @ B[:size], L @ c[:size], float(np.sqrt(largest)))
+        squares, V = (x[..., ::-1] for x in np.linalg.eigh(A[..., :size, :]))
+        largest = np.maximum(squares.max(axis=-1, initial=0.0), 0.0)
+        keep = squares > max(rcond**2, _ROUNDING) * largest[..., None]
+        r, sizes = keep.sum(axis=-1).max(), np.sqrt(np.where(keep, squares, 1.0))[..., None, :]
+        V, sizes = (V * keep[..., None, :])[..., :r], sizes[..., :r]
+        L, rows = (x.swapaxes(-1, -2) for x in (V / sizes, V * sizes))
+        return Reduced(rows, L @ B[..., :size, :], L @ c[..., :size, :], np.sqrt(largest))
 
     @property
     def numbers(self) -> FloatArray:
         """The columns of c."""
-        return self.held[:, 2 * self.p :]
+        return self.held[..., 2 * self.p :]
 
-    def above(
-        self, gain: float, following: FloatArray | None = None, exits: bool = False
-    ) -> Factor:
-        """Return the factor of single steps with rewards above the gain as numbers.
+    def above(self, gain: Any, following: FloatArray | None = None, exits: bool = False) -> Factor:
+        """Return the factor of single steps with rewards above the gain (...) as numbers.
 
-        Weights (p, q) of the ``following`` window give the values after ``exits``.
+        Weights (..., p, q) of the ``following`` window give the values after ``exits``.
         """
-        own, less, numbers = self.held[:, : self.p], self.held[:, self.p : -2], self.numbers
-        c = np.zeros((len(own), 1 if following is None else following.shape[1]))
-        c[:, 0] = numbers[:, 0] - gain * numbers[:, 1]
+        own, less, numbers = self.held[..., : self.p], self.held[..., self.p : -2], self.numbers
+        c = np.zeros((*own.shape[:-1], 1 if following is None else following.shape[-1]))
+        c[..., 0] = numbers[..., 0] - np.asarray(gain)[..., None] * numbers[..., 1]
         if exits and following is not None:
             c, less = c + (own - less) @ following, own
-        return replace(self, held=np.hstack((own, less, c)))
-
-    @property
-    def mean(self) -> FloatArray:
-        """Mean features (p,) of the run's rows."""
-        return np.asarray(self.sums[: self.p] / max(self.n, 1.0))
+        return replace(self, held=np.concatenate((own, less, c), axis=-1))
 
     def __add__(self, other: Factor) -> Factor:
         return total((self, other))
@@ -206,9 +212,19 @@ def total(factors: Sequence[Factor]) -> Factor:
     first, every = factors[0], [each.held for each in factors]
     if len(factors) == 1:
         return first
-    held = reduce(add, every) if first.are_products else _fewer(np.vstack(every), first.p)
-    sums, n = np.sum([each.sums for each in factors], axis=0), sum(each.n for each in factors)
-    return replace(first, held=held, sums=sums, n=n)
+    held = reduce(add, every) if first.are_products else _fewer(np.concatenate(every, -2), first.p)
+    sums: Any = sum(each.sums for each in factors)
+    return replace(first, held=held, sums=sums, n=sum(each.n for each in factors))
+
+
+def stacked(factors: Sequence[Factor]) -> Factor:
+    """Return factors as one: rows of zeros fill up."""
+    sums, n = np.stack([each.sums for each in factors]), np.array([each.n for each in factors])
+    shape = max(each.held.shape[-2] for each in factors), factors[0].held.shape[-1]
+    held = np.zeros((*n.shape, *shape))
+    for place, each in zip(held, factors, strict=True):
+        place[..., : each.held.shape[-2], :] = each.held
+    return replace(factors[0], held=held, sums=sums, n=n)
 
 
 def without_each(parts: Sequence[Any]) -> Iterator[Any]:
@@ -223,8 +239,9 @@ def without_each(parts: Sequence[Any]) -> Iterator[Any]:
 
 
 def _fewer(rows: FloatArray, p: int) -> FloatArray:
-    """Return at most p rows with the same products."""
-    return rows if len(rows) <= p else np.asarray(np.linalg.qr(rows[:, :p])[0].T @ rows)
+    """Return at most p rows (..., p, w) with the same products of the first p columns with all."""
+    R: Any = rows if rows.shape[-2] <= p else np.linalg.qr(rows, mode="r")
+    return np.asarray(R[..., :p, :])
 
 
 class Gathering:
@@ -234,31 +251,32 @@ class Gathering:
         self.p, self._are_products = p, are_trials and p >= _PRODUCTS_FROM
         self._n, self._sums = 0.0, np.zeros(2 * p + q)
         self._held = np.zeros((p if self._are_products else 0, 2 * p + q))
-        self._waiting: list[FloatArray] = []
+        self._waiting: list[tuple[FloatArray, FloatArray]] = []
+        self._n_waiting = 0
 
     def add(self, rows: FloatArray, weights: FloatArray) -> None:
         """Add rows (m, 2 p + q) of weights (m,)."""
-        if (weights != 1.0).any():
-            some = weights > 0.0
-            root = np.sqrt(weights[some])
-            rows = root[:, None] * rows[some]
-            self._sums += root @ rows
-        else:
-            self._sums += rows.sum(axis=0)
-        self._n += float(weights.sum())
-        self._waiting.append(rows)
-        if sum(map(len, self._waiting)) > max(4 * self.p, _WAITING):
+        self._waiting.append((rows, weights))
+        self._n_waiting += len(rows)
+        if self._n_waiting > max(4 * self.p, _WAITING):
             self.factor()
 
     def factor(self) -> Factor:
         """Return the factor of all rows so far."""
-        rows, self._waiting = self._waiting, []
-        if rows and self._are_products:
-            joined = rows[0] if len(rows) == 1 else np.vstack(rows)
-            self._held = self._held + joined[:, : self.p].T @ joined
-        elif rows:
-            self._held = _fewer(np.vstack([self._held, *rows]), self.p)
-        return Factor(self._held, self._are_products, self.p, self._sums.copy(), self._n)
+        if self._waiting:
+            rows, weights = (np.concatenate(each) for each in zip(*self._waiting, strict=True))
+            self._waiting, self._n_waiting = [], 0
+            if (weights != 1.0).any():
+                some = weights > 0.0
+                weights = weights[some]
+                rows = np.sqrt(weights)[:, None] * rows[some]
+            self._n += float(weights.sum())
+            self._sums = self._sums + np.sqrt(weights) @ rows
+            if self._are_products:
+                self._held = self._held + rows[:, : self.p].T @ rows
+            else:
+                self._held = _fewer(np.concatenate((self._held, rows)), self.p)
+        return Factor(self._held, self._are_products, self.p, self._sums, self._n)
 
 
 def sums_of(layers: Iterable[Layer]) -> Factor:
@@ -282,10 +300,14 @@ def factor_of(layers: Iterable[Layer], p: int, are_trials: bool) -> Factor:
 
 @dataclass(frozen=True, eq=False)
 class Segments:
-    """Factors of runs of timesteps between edges (n + 1,), of each run and group of trials."""
+    """Factors of runs of timesteps between edges (n + 1,), each of several groups of trials."""
 
     edges: IntArray
-    factors: list[list[Factor]]
+    factors: list[Factor]
+
+    def __getitem__(self, group: Any) -> Segments:
+        """Return the factors of one of several groups."""
+        return Segments(self.edges, [each[group] for each in self.factors])
 
     @classmethod
     def of(cls, source: Any, anchors: IntArray, groups: Sequence[Any] = (None,)) -> Segments:
@@ -293,26 +315,31 @@ class Segments:
         T = source.t_max
         inner = [edge for a in anchors[1:].tolist() for edge in (a - 1, a)]
         edges = np.unique([*anchors.tolist(), *inner, 0, 1, (T + 1) // 2, T, T + 1])
+        of: Any = partial(factor_of, p=source.p, are_trials=not source.are_places)
+        of = sums_of if source.is_sparse else of
+        runs = [[of(source.merged(*ab, g)) for g in groups] for ab in pairwise(edges.tolist())]
+        return cls(edges, [stacked(run) for run in runs])
 
-        def factor(x: Iterator[Layer]) -> Factor:
-            return sums_of(x) if source.is_sparse else factor_of(x, source.p, not source.are_places)
-
-        runs = pairwise(edges.tolist())
-        return cls(edges, [[factor(source.merged(a, b, g)) for g in groups] for a, b in runs])
+    def combined(self, totals: Callable[[Sequence[Factor]], Sequence[Factor]]) -> Segments:
+        """Return the segments of sums of groups, by a function of the factors of all groups."""
+        every = stacked(self.factors)
+        sums = stacked(totals([every[:, g] for g in range(every.n.shape[1])]))
+        return Segments(self.edges, [sums[:, k] for k in range(len(self.factors))])
 
     def between(self, start: int, stop: int) -> list[Factor]:
         """Return the factors of all runs from start up to stop."""
         i, j = np.searchsorted(self.edges, (start, stop))
-        return [each for run in self.factors[i:j] for each in run]
+        return self.factors[i:j]
 
     @property
-    def tail(self) -> Factor:
-        """The factor of the second half of all timesteps."""
-        T = int(self.edges[-1]) - 1
-        return total(self.between((T + 1) // 2, T + 1))
+    def mean_of_tail(self) -> FloatArray:
+        """Mean row (..., 2 p + q) of the second half of all timesteps."""
+        runs = self.between(int(self.edges[-1]) // 2, int(self.edges[-1]))
+        n = np.maximum(sum(each.n for each in runs), 1.0)
+        return np.asarray(sum(each.sums for each in runs) / n[..., None])
 
     def window(
-        self, start: int, stop: int, gain: float, following: FloatArray | None = None
+        self, start: int, stop: int, gain: Any, following: FloatArray | None = None
     ) -> Factor:
         """Return the factor of a window; weights of the next one give the values after it."""
         last = stop if following is None else stop - 1

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
-from lstd_agent.features.rows import Kernel, Rows, RowsOf, dense, is_sparse
-from lstd_agent.rows.counts import FEWEST_SPARSE, LARGEST_DENSITY, CountRows
+from lstd_agent.features.rows import Kernel, Rows, RowsOf, are_few, dense, is_sparse
+from lstd_agent.rows.counts import CountRows
 from lstd_agent.rows.factors import MIN_SAMPLES, Christoffel, Coordinates, Layer, Samples, total
 from lstd_agent.trials.counted import Batches
 from lstd_agent.trials.encoding import CountedEncoding, Encoding
@@ -63,8 +63,7 @@ class TrialRows(Samples):
         self.terminal = None if self._ended is None else 0  # among the candidates
         probe = features(trials.observations[:64, 0])
         self._d, self._k = probe.shape[1], int(trials.observations.shape[2])
-        is_thin = is_sparse(probe) and probe.nnz <= LARGEST_DENSITY * np.prod(probe.shape)
-        self.is_sparse = bool(is_thin and self._d >= FEWEST_SPARSE)
+        self.is_sparse = is_sparse(probe) and are_few(probe)
 
     @cached_property
     def _prepared(self) -> tuple[Coordinates, FloatArray | None]:
@@ -85,12 +84,11 @@ class TrialRows(Samples):
             values, U = np.linalg.eigh(gram / np.outer(size, size))
             keep = values > _ROUNDING**2 * values[-1]
             if keep.mean() < _LARGEST_SHARE:
-                fewer, raw = Coordinates(U[:, keep] / size[:, None], size), None
-                if m * n * (keep.sum() + 1) * 8 > self._max_bytes:
-                    return fewer, None
-                parts = self._parts(slice(0, m), n)
+                fewer, parts = Coordinates(U[:, keep] / size[:, None], size), []
+                if m * n * (keep.sum() + 1) * 8 <= self._max_bytes:
+                    parts = self._parts(slice(0, m), n)
                 held = [fewer.of(self._raw(part, 0, n), self.constant) for part in parts]
-                return fewer, np.concatenate(held)
+                return fewer, np.concatenate(held) if held else None
         if raw is not None:  # features are computed once
             raw[:, :, :d] /= size
             raw[:, :, d] = self.constant
@@ -143,22 +141,20 @@ class TrialRows(Samples):
     def merged(self, start: int, stop: int, group: slice | None = None) -> Iterator[Layer]:
         """Yield layers of the transitions of some trials at a time."""
         trials = slice(0, self.n_trials) if group is None else group
-        f: Any
-        following: Any
         for part in [trials] if self.is_sparse else self._parts(trials, stop - start + 1):
             own = self.own[part, start:stop]
             if self.is_sparse:
                 trial, t = np.nonzero(own)
                 place = (trial + part.start) * (self.t_max + 2) + t + start
-                f, following = self.sparse_rows[place], self.sparse_rows[place + 1]
+                both: Any = self.sparse_rows[place], self.sparse_rows[place + 1]
             else:
                 rows = self._rows(part, start, stop + 1)
-                f, following = (x.reshape(-1, self.p) for x in (rows[:, :-1], rows[:, 1:]))
+                both = [x.reshape(-1, self.p) for x in (rows[:, :-1], rows[:, 1:])]
                 if not self._is_whole:  # a mask takes long
-                    f, following = f[own.ravel()], following[own.ravel()]
+                    both = [x[own.ravel()] for x in both]
             paid, times = (x[part, start:stop][own] for x in (self.trials.rewards, self._durations))
             one = np.ones(len(paid))
-            yield Layer(f, one, paid, times, one > 0.0, following, None)
+            yield Layer(both[0], one, paid, times, one > 0.0, both[1], None)
 
     def layers(self, start: int, stop: int, groups: Any = None) -> Iterator[Layer]:
         """Yield timesteps backwards, every trial a row: of all groups, one after the other."""

@@ -13,9 +13,6 @@ successor belongs to the next neighborhood, the next approximator gives its valu
     y_k = \sum_{t \in k} \tilde f(s_t)
           \left(r_t - g\tau_t + [t+1 \notin k]\, v_{k+1}(s_{t+1})\right).
 
-A single neighborhood is average-reward LSTD over all timesteps; one for each timestep is fitted
-policy evaluation backwards in time.
-
 **What the samples leave open.** Some directions U of the weights change no equation of a window,
 but change values at the boundary of the window before. So U is carried backwards in time, as
 columns beside the value. The value of x is determined if (f(x), 1) U is 0.
@@ -31,6 +28,7 @@ and at the start of a window its weights are solved and inserted.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -38,27 +36,30 @@ import numpy as np
 
 from lstd_agent.arrays import FloatArray, IntArray, svd
 from lstd_agent.backups import LambdaReturn, MultiStep
-from lstd_agent.rows.factors import Coordinates, Factor, Gathering, Layer, Segments
+from lstd_agent.rows.factors import Coordinates, Factor, Gathering, Layer, Segments, stacked
 from lstd_agent.system.minimizer import Minimizer, Solved, minimize
 
 OPEN = 1e-8  # smaller open directions, for features of size 1, do not matter
 
 
 class SingleSteps:
-    """Equations of single steps of one subset of the trials, for windows backwards in time."""
+    """Equations of single steps of R subsets of the trials, for windows backwards in time."""
 
-    def __init__(self, source: Any, segments: Segments, gain: float) -> None:
-        self._coordinates, self._segments, self._gain = source.coordinates, segments, gain
+    def __init__(self, source: Any, segments: Segments, gains: FloatArray) -> None:
+        self._coordinates, self._segments, self._gains = source.coordinates, segments, gains
         self._following: FloatArray | None = None
 
-    def window(self, start: int, stop: int) -> list[Factor]:
-        """Return the factor of a window, by the values of the next one."""
-        return [self._segments.window(start, stop, self._gain, self._following)]
+    def window(self, start: int, stop: int) -> Factor:
+        """Return the factors of a window: numbers are each one's own, then open directions."""
+        return self._segments.window(start, stop, self._gains, self._following)
 
     def close(self, columns: FloatArray) -> FloatArray:
-        """Go on to the window before."""
-        self._following, _ = compressed(columns, self._coordinates, 1)
-        return self._following
+        """Go on to the window before, by weights (p, R + q) of this one."""
+        n = len(self._gains)
+        columns, _ = compressed(columns, self._coordinates, n)
+        own = [[j, *range(n, columns.shape[1])] for j in range(n)]
+        self._following = columns.T[own].swapaxes(1, 2)
+        return columns
 
 
 class Targets:
@@ -85,9 +86,12 @@ class Targets:
         self._subsets, self._width = subsets, self.p + len(gains)
         self._values, self._worth, self._weights = np.zeros((3, 0))
 
-    def window(self, start: int, stop: int) -> list[Factor]:
-        """Return the factor of each subset."""
-        return self._subsets(self._gathered(self._followed(start, stop)))
+    def window(self, start: int, stop: int) -> Factor:
+        """Return the factor of each subset: numbers are each one's own, then open directions."""
+        factor = stacked(self._subsets(self._gathered(self._followed(start, stop))))
+        n, x = np.arange(len(self._gains)), factor.numbers
+        parts = factor.held[..., : 2 * self.p], x[n, :, n, None], x[..., len(n) :]
+        return replace(factor, held=np.concatenate(parts, axis=-1))
 
     def close(self, columns: FloatArray) -> FloatArray:
         """Insert the weights (p, R + q) of the window."""
@@ -109,8 +113,7 @@ class Targets:
     def alone(self, start: int, stop: int) -> Factor:
         """Return the factor of a window by itself; targets reach to the end of trials."""
         end = self._source.t_max + 1
-        [factor] = self._gathered(islice(self._followed(start, end), end - stop, None))
-        return factor
+        return self._gathered(islice(self._followed(start, end), end - stop, None))[0]
 
     def _followed(self, start: int, stop: int) -> Iterable[tuple[Layer, FloatArray]]:
         """Go back from before stop to start, and yield layers with their targets (m, width)."""
@@ -134,7 +137,7 @@ class Targets:
         else:
             decay = self._backup.decay
             after = (1.0 - decay) * self._values[:, None] + decay * self._worth
-        worth = np.array(layer.ahead(after)) if layer.P is None else layer.ahead(after)
+        worth = layer.ahead(after)
         paid = layer.rewards[:, None] - layer.durations[:, None] * self._gains
         worth[:, :, self.p : self.p + len(self._gains)] += paid[:, None]
         own = self._unknown(layer.features)
@@ -178,48 +181,46 @@ def solve_linked(
     found: list[list[Solved]] = [[] for _ in range(n)]
     stops = [*anchors[1:].tolist(), source.t_max + 1]
     for start, stop in zip(anchors[::-1].tolist(), stops[::-1], strict=True):
-        is_last = stop > source.t_max
-        factors, solved = equations.window(start, stop), []
-        for j, factor in enumerate(factors):
-            sides = [j, *range(n, factor.numbers.shape[1] * (j == 0))]
-            solved.append(solve_window(source, factor, sides, is_last, with_open and j == 0))
-        columns = np.hstack([each.weights[:, :1] for each in solved])
+        is_last, factor = stop > source.t_max, equations.window(start, stop)
+        solved = solve_window(source, factor, is_last, with_open)
+        columns = solved.weights[:, :, 0].T
         if with_open:
-            more = solved[0].weights[:, 1:], opened(solved[0], source.coordinates)
+            null = solved.null[0][:, int(solved.rank[0] - solved.rank.min()) :]
+            more = solved.weights[0, :, 1:], opened(null, source.coordinates)
             columns = np.hstack((columns, *more))
         if is_last or not source.constant:
             owner = np.arange(columns.shape[1])
             at_zero = zeros[np.where(owner < n, owner, 0), :d]  # they are the first's
             columns = np.vstack((columns, -np.einsum("dq,qd->q", columns, at_zero)))
         columns = equations.close(columns)
-        for j, (each, factor) in enumerate(zip(solved, factors, strict=True)):
+        numbers = solved.rank.tolist(), solved.condition.tolist(), np.rint(factor.n).astype(int)
+        for j, each in enumerate(zip(*numbers, strict=True)):
             own = columns[:, [j, *range(n, columns.shape[1] * (j == 0))]]
-            found[j].append(Solved(own, each.rank, each.condition, round(factor.n)))
+            found[j].append(Solved(own, *each))
     return [each[::-1] for each in found]
 
 
 def solve_window(
-    source: Any, factor: Factor, sides: list[int], is_last: bool, with_open: bool = True
+    source: Any, factor: Factor, is_last: bool = True, with_open: bool = True
 ) -> Minimizer:
-    """Return the minimizer of a window for columns of numbers; the last window has no constant."""
+    """Return the minimizer of a window for all numbers; the last window has no constant."""
     size = source.p - 1 if is_last or not source.constant else source.p
     equations = factor.reduced(size, source.rcond)
-    equations = equations._replace(c=equations.c[:, sides])
     return minimize(equations, source.rcond, source.coordinates.metric, with_open)
 
 
 def zero_of(source: Any, segments: Segments, anchor: int) -> FloatArray:
-    """Return the features (p,) whose value is 0: by default the mean of the tail."""
-    zero = source.zero(anchor)
-    return segments.tail.mean if zero is None else zero
+    """Return the features (..., p) whose value is 0: by default the mean of the tail."""
+    zero, own = source.zero(anchor), segments.mean_of_tail[..., : source.p]
+    return own if zero is None else np.broadcast_to(zero, own.shape)
 
 
-def opened(found: Minimizer, coordinates: Coordinates) -> FloatArray:
-    """Return directions (d, q) that equations leave open, orthonormal for features of size 1."""
-    d, q = found.null.shape
+def opened(null: FloatArray, coordinates: Coordinates) -> FloatArray:
+    """Return the directions of a null space (d, q), orthonormal for features of size 1."""
+    d, q = null.shape
     more = np.zeros((coordinates.turn.shape[-1] + 1 - d, q))
-    R = np.linalg.qr(coordinates.scaled(np.vstack((found.null, more))))[1]
-    return np.asarray(np.linalg.solve(R.T, found.null.T).T) if q else found.null
+    R = np.linalg.qr(coordinates.scaled(np.vstack((null, more))))[1]
+    return np.asarray(np.linalg.solve(R.T, null.T).T) if q else null
 
 
 def compressed(

@@ -52,12 +52,12 @@ LEAST_SHARE, _OPEN = 0.2, 1e-6
 
 
 class Minimizer(NamedTuple):
-    """Minimizing weights (d, q), and how well they are determined."""
+    """Minimizing weights (..., d, q), and how well they are determined."""
 
     weights: FloatArray
-    rank: int  # numerical rank of Lᵀ B
-    condition: float  # ratio of the largest to the smallest singular value kept, or 1
-    null: FloatArray  # (d, d - rank) an orthonormal basis of the open directions
+    rank: Any  # (...) numerical rank of Lᵀ B
+    condition: Any  # (...) ratio of the largest to the smallest singular value kept, or 1
+    null: FloatArray  # (..., d, d - rank) an orthonormal basis of the open directions
 
 
 def minimize(
@@ -69,17 +69,26 @@ def minimize(
     the cutoff of A; B has a cutoff of at most 1e-10. Open directions take longer.
     """
     U, singular, Vt = svd(equations.B, full_matrices=with_open or metric is not None)
-    cutoff = min(rcond, _DIFFERENCES) * float(singular.max(initial=0.0))
-    rank = int((singular > max(cutoff, _ROUNDING * equations.largest)).sum())
-    kept = Vt[:rank].T / singular[:rank]
-    weights = kept @ (U[:, :rank].T @ equations.c)
-    null = Vt[rank:].T
+    largest = singular.max(axis=-1, initial=0.0)
+    least = np.maximum(min(rcond, _DIFFERENCES) * largest, _ROUNDING * equations.largest)
+    keep = singular > least[..., None]
+    rank, k, V = keep.sum(axis=-1), keep.shape[-1], Vt.swapaxes(-1, -2)
+    inverse = np.where(keep, 1.0 / np.where(keep, singular, 1.0), 0.0)[..., None]
+    weights = V[..., :k] @ (inverse * (U[..., :k].swapaxes(-1, -2) @ equations.c))
+    first = int(rank.min())
+    is_open = np.arange(first, V.shape[-1]) >= rank[..., None, None]
+    null = V[..., first:] * is_open
     if metric is not None and null.size:
-        r = metric.shape[1]
-        turned, own = (np.vstack((metric @ each[:r], each[r:])) for each in (null, weights))
-        weights = weights - null @ np.linalg.lstsq(turned, own, rcond=None)[0]
-    condition = float(singular[0] / singular[rank - 1]) if rank else 1.0
-    return Minimizer(weights, rank, condition, null)
+        r, last = metric.shape[1], null[..., ::-1]  # columns of zeros come last
+        turned, own = (
+            np.concatenate((metric @ each[..., :r, :], each[..., r:, :]), axis=-2)
+            for each in (last, weights)
+        )
+        Q, R = np.linalg.qr(turned)
+        R = R + ~is_open[..., ::-1] * np.eye(R.shape[-1])
+        weights = weights - last @ np.linalg.solve(R, Q.swapaxes(-1, -2) @ own)
+    smallest = np.where(keep, singular, np.inf).min(axis=-1, initial=np.inf)
+    return Minimizer(weights, rank, np.where(rank > 0, largest / smallest, 1.0), null)
 
 
 class Solved(NamedTuple):
@@ -104,47 +113,49 @@ class Gain(NamedTuple):
     settled: FloatArray | None = None  # mean features (p,) in the long run, by rows of the gain
 
 
-def estimate_gain(source: Any, segments: Segments, rows: str | None = None) -> Gain:
-    """Return the gain by all rows, or by the first that determine it: those of the tail, all, mean.
+def estimate_gains(source: Any, segments: Segments, rows: str | None = None) -> list[Gain]:
+    """Return the gain of each group by all rows or, by default, the first that determine it.
 
-    An exact source, without noise, takes the tail.
+    These are the tail, all, and the tail's mean. An exact source, without noise, takes the tail.
     """
-    T, share = source.t_max, 0.0
-    if rows in ("tail", None):
-        tail = segments.between((T + 1) // 2, T) or segments.between(0, T + 1)
-        found = _solved(source, total(tail), "tail")
-        share = found.share
-        if share >= LEAST_SHARE or source.n_trials == 0:
-            return found
-    if rows != "mean":
-        found = _solved(source, total(segments.between(0, T + 1)), "all")
-        if rows == "all" or found.share >= LEAST_SHARE:
-            return found
-    return Gain(mean_reward(segments), "mean", share)
+    T = source.t_max
+    if rows == "mean":
+        return [Gain(mean, "mean", 0.0) for mean in mean_reward(segments).tolist()]
+    tail = segments.between((T + 1) // 2, T) if rows != "all" else []
+    found = _solved(source, total(tail or segments.between(0, T + 1)), rows or "tail")
+    for i, (_, _, share, _) in enumerate(found):
+        if rows != "all" and share < LEAST_SHARE and source.n_trials > 0:
+            one = segments[i : i + 1]
+            [found[i]] = estimate_gains(source, one, "all")
+            if found[i].share < LEAST_SHARE:
+                found[i] = Gain(float(mean_reward(one)[0]), "mean", share)
+    return found
 
 
-def mean_reward(segments: Segments) -> float:
-    """Return the mean reward of the tail per unit of time."""
-    tail = segments.tail
-    return float(tail.sums[-2] / tail.sums[-1]) if tail.n else 0.0
+def mean_reward(segments: Segments) -> Any:
+    """Return the mean reward (...) of the tail per unit of time."""
+    tail = segments.mean_of_tail
+    return tail[..., -2] / np.where(tail[..., -1] == 0.0, 1.0, tail[..., -1])
 
 
-def _solved(source: Any, rows: Factor, name: str) -> Gain:
-    """Return the gain by some rows."""
-    equations = rows.reduced(rows.p, source.rcond)
+def _solved(source: Any, rows: Factor, name: str) -> list[Gain]:
+    """Return the gain of each group by some rows."""
+    equations, time = rows.reduced(rows.p, source.rcond), rows.sums[..., -1]
     B = equations.B.copy()
     # f - f' has no constant: its column holds the gain of a step of mean duration.
-    duration = float(rows.sums[-1] / rows.n) if rows.n and rows.sums[-1] else 1.0
-    B[:, -1] = equations.c[:, 1] / duration
-    U, singular, Vt = svd(B)
-    keep = singular > min(source.rcond, _DIFFERENCES) * singular.max(initial=0.0)
-    last = Vt[keep, -1]
-    alpha = U[:, keep] @ (last / singular[keep])
-    if not alpha.any() or 1.0 - last @ last > _OPEN**2:
-        return Gain(0.0, name, 0.0)  # any gain solves the equations
-    # With features in place of rewards, the gain is their mean in the long run.
-    settled = alpha @ equations.A
-    if source.constant:
-        settled = settled / settled[-1]  # of a step, long or short
-    share = float(1.0 / (alpha @ alpha) / rows.n)
-    return Gain(float(alpha @ equations.c[:, 0]) / duration, name, share, settled)
+    duration = np.where(time > 0.0, time / np.maximum(rows.n, 1e-300), 1.0)
+    B[..., -1] = equations.c[..., 1] / duration[:, None]
+    found = minimize(equations._replace(B=B, c=np.eye(B.shape[-2])), source.rcond)
+    alpha, loose = found.weights[:, -1], found.null[:, -1]
+    square, gains = (alpha**2).sum(axis=-1), list[Gain]()
+    for i, unknown in enumerate((loose**2).sum(axis=-1) > _OPEN**2):
+        if unknown or square[i] == 0.0:  # any gain solves the equations
+            gains.append(Gain(0.0, name, 0.0))
+            continue
+        # With features in place of rewards, the gain is their mean in the long run.
+        settled = alpha[i] @ equations.A[i]
+        if source.constant:
+            settled = settled / settled[-1]  # of a step, long or short
+        value = float(alpha[i] @ equations.c[i, :, 0] / duration[i])
+        gains.append(Gain(value, name, float(1.0 / square[i] / rows.n[i]), settled))
+    return gains

@@ -19,8 +19,8 @@ Every neighborhood k has a weighted least-squares fit of the values in the featu
 
 In the first neighborhood, which holds the starts, all visits weigh alike. In a second fit of the
 others, :math:`\varepsilon_t` is the root mean square error of the first at timestep t: a step
-towards the least *sum of roots* (eq. ``tot_rooterr``). The least sum of squares would spoil
-hundreds of settled timesteps for a few visits to states that the features cannot represent.
+towards the least *sum of roots* (eq. ``tot_rooterr``). The least sum of squares would spoil many
+timesteps for a few visits to states that the features cannot represent.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from lstd_agent.arrays import IntArray
 from lstd_agent.backups import Backup, is_one_step
 from lstd_agent.rows.factors import Factor, Segments, total, without_each
 from lstd_agent.system.linked import SingleSteps, Targets, solve_linked, zero_of
-from lstd_agent.system.minimizer import Gain, Solved, estimate_gain, mean_reward
+from lstd_agent.system.minimizer import Gain, Solved, estimate_gains, mean_reward
 from lstd_agent.system.model import pooled_model, solve_model
 from lstd_agent.system.neighborhoods import neighborhood_windows
 from lstd_agent.system.sparse import SparseRows, gains_without_each, solve_sparse, sparse_gain
@@ -37,13 +37,11 @@ class Subsets:
         return self.read[of]
 
     @cached_property
-    def segments(self) -> list[Segments]:
+    def segments(self) -> Segments:
         """The factors of each subset: trials are read once, counts are added before any algebra."""
         if self.source.are_places:
-            return [Segments.of(self.source, self.edges, [group]) for group in self.groups]
-        by_group = self._once(Segments.of)
-        subsets = zip(*map(self.totals, by_group.factors), strict=True)
-        return [Segments(by_group.edges, [[one] for one in subset]) for subset in subsets]
+            return Segments.of(self.source, self.edges, self.groups)
+        return Segments.combined(self._once(Segments.of), self.totals)
 
     @cached_property
     def groups(self) -> list[Any]:
@@ -71,17 +69,18 @@ class Subsets:
         if self.kind == "others":
             return list(without_each(parts))
         half = len(parts) // 2
-        parts_of = [parts, parts[:half], parts[half:]]
-        return [total(part) for part in parts_of[: 1 if self.kind == "whole" else 3]]
+        each = [parts] if self.kind == "whole" else [parts, parts[:half], parts[half:]]
+        return [total(some) for some in each]
 
     def gains(self, rows: str | None = None) -> list[Gain]:
-        """Return the gain of each subset, by given rows or by the rows that determine it."""
+        """Return the gain of each subset, by given rows; by default of all trials alone."""
+        segments = self.segments if rows else self.segments[:1]
         if not self.source.is_sparse:
-            return [estimate_gain(self.source, each, rows) for each in self.segments]
+            return estimate_gains(self.source, segments, rows)
         if rows in ("tail", "all"):
             return gains_without_each(self._once(SparseRows), rows)
         found = sparse_gain(self._once(SparseRows)) if rows is None else None
-        return [found] if found else [Gain(mean_reward(s), "mean", 0.0) for s in self.segments]
+        return [found] if found else [Gain(x, "mean", 0.0) for x in mean_reward(segments).tolist()]
 
     def solve(
         self, anchors: IntArray, gains: Sequence[float], backup: Backup, whole: Any = None
@@ -96,20 +95,19 @@ class Subsets:
         if source.is_sparse:
             rows, first = self._once(SparseRows), -1 if whole is None else 0
             return [solve_sparse(rows, anchors, g, whole, b) for b, g in enumerate(gains, first)]
-        zeros = np.stack([zero_of(source, each, last) for each in self.segments])
-        several: Any = backup
-        if not (source.are_places or is_one_step(backup)):
+        zeros, several = zero_of(source, self.segments, last), cast("Any", backup)
+        with_open = self.kind != "others"
+        if source.are_places and not is_one_step(backup):
+            found = []
+            for i, gain in enumerate(gains):
+                targets = Targets(source, several, np.array([gain]), group=self.groups[i])
+                found += solve_linked(source, targets, anchors, zeros[[i]], with_open and i == 0)
+            return found
+        equations: Any = SingleSteps(source, self.segments, np.array(gains))
+        if not is_one_step(backup):
             runs = source.groups(self.n_groups)
             if self.kind != "others":
                 edges = [0, *[self.half] * (self.kind == "halves"), source.n_trials]
                 runs = [slice(*run) for run in pairwise(edges)]
-            targets = Targets(source, several, np.array(gains), runs=runs, subsets=self.totals)
-            return solve_linked(source, targets, anchors, zeros, self.kind != "others")
-        found = []
-        for i, gain in enumerate(gains):
-            equations: Any = SingleSteps(source, self.segments[i], gain)
-            if not is_one_step(backup):
-                equations = Targets(source, several, np.array([gain]), group=self.groups[i])
-            with_open = i == 0 and self.kind != "others"
-            found += solve_linked(source, equations, anchors, zeros[i : i + 1], with_open)
-        return found
+            equations = Targets(source, several, np.array(gains), runs=runs, subsets=self.totals)
+        return solve_linked(source, equations, anchors, zeros, with_open)

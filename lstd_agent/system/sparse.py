@@ -33,6 +33,7 @@ from scipy import sparse
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import EvaluationError
+from lstd_agent.features.rows import have_one_sum
 from lstd_agent.rows.classes import main_class
 from lstd_agent.rows.factors import MIN_SAMPLES
 from lstd_agent.system.minimizer import LEAST_SHARE, Gain, Solved
@@ -84,9 +85,7 @@ class SparseRows:
         f, g, *numbers = zip(*parts, strict=True)
         joined: list[Any] = [sparse.csr_array(sparse.vstack(each)) for each in (f, g)]
         self.steps = Steps(*joined, *(np.concatenate(each) for each in numbers))
-        total = self.steps.f.sum(axis=1)
-        same = bool(total.size) and total[0] != 0.0 and np.allclose(total, total[0], rtol=1e-12)
-        self.has_constant = bool(same) and not self.ends  # whether features can represent one
+        self.has_constant = have_one_sum(self.steps.f) and not self.ends  # can be represented
 
 
 def resized(features: Any, d: int) -> sparse.csr_array:
@@ -133,13 +132,13 @@ class Window:
         """Whether each sample has one feature."""
         return bool((np.diff(self.steps.f.indptr) == 1).all())
 
-    @cached_property
-    def _F(self) -> sparse.csr_array:
-        return sparse.csr_array(self.steps.f @ sparse.diags_array(1.0 / self.root))
+    def _at(self, x: FloatArray) -> FloatArray:
+        """Return products of scaled features of the samples (n,) with x (d,) or (d, q)."""
+        return np.asarray(self.steps.f @ (x.T / self.root).T)
 
-    @cached_property
-    def _Ft(self) -> sparse.csr_array:
-        return sparse.csr_array(self._F.T @ sparse.diags_array(self.steps.weight))
+    def _sum(self, x: Any) -> FloatArray:
+        """Return the weighted sum of scaled features times x (n,)."""
+        return np.asarray(self.steps.f.T @ (self.steps.weight * x)) / self.root
 
     @cached_property
     def _gram(self) -> Any:
@@ -164,7 +163,7 @@ class Window:
         M: Any = self.Z - self.H + sparse.diags_array(np.where(self.known, 0.0, 1.0))
         if self.border:
             n, times = np.sqrt(self.steps.weight.sum()), self.steps.duration / self.mean_duration
-            column, row = (self._Ft @ times)[:, None] / n, self._Ft.sum(axis=1)[None] / n
+            column, row = self._sum(times)[:, None] / n, self._sum(1.0)[None] / n
             blocks: Any = [[M, column], [row, None]]
             M = sparse.block_array(blocks)
         whole = None if self.whole is None else self.whole._solver
@@ -187,22 +186,22 @@ class Window:
     @property
     def gain(self) -> tuple[float, float]:
         """The gain, and its effective number of samples."""
-        alpha, weight = self._F @ self.null, self.steps.weight
+        alpha, weight = self._at(self.null), self.steps.weight
         value = float(weight @ (alpha * self.steps.reward)) / self.mean_duration
         return value, float(1.0 / (weight @ alpha**2))
 
     def are_stuck(self) -> BoolArray:
         """Return which samples (n,) never leave a set of fewer than ten."""
-        alpha = np.abs(self._F @ self.null)
+        alpha = np.abs(self._at(self.null))
         few = self.gain[1] < min(MIN_SAMPLES, LEAST_SHARE * self.steps.weight.sum())
         return np.asarray((alpha > 0.1 * alpha.max()) & few)
 
     def weights(self, paid: FloatArray) -> FloatArray:
         """Return weights (d,), 0 for unknown features, from rewards above the gain (n,)."""
-        y: FloatArray = np.asarray(self._Ft @ paid)
+        y = self._sum(paid)
         if self.border:
             u = self.null
-            Zu = self._Ft @ (self._F @ u)
+            Zu = self._sum(self._at(u))
             y = np.append(y - Zu * ((u @ y) / (u @ Zu)), 0.0)
         found = self._solve(y, "weights")[: len(self.known)]
         return np.where(self.known, found / self.root, 0.0)
@@ -217,15 +216,15 @@ class Window:
             columns.append(self.null_of_Z)
             if self.whole is None:
                 null = self._solver.null(_N_PROBES)[: len(self.known)]
-                columns.append(null[:, np.abs(self._F @ null).max(axis=0) > _OPEN])
+                columns.append(null[:, np.abs(self._at(null)).max(axis=0) > _OPEN])
         return np.hstack(columns)
 
     def are_open(self, features: Any, columns: FloatArray | None = None) -> BoolArray:
         """Return which features (n, d) are open, by columns (d, q)."""
         columns = self.opened if columns is None else columns
-        x = resized(features, len(self.known)) @ sparse.diags_array(1.0 / self.root)
-        size = np.sqrt(np.asarray(x.power(2).sum(axis=1)))[:, None] + abs(x) @ np.abs(columns)
-        return np.asarray((np.abs(x @ columns) > _OPEN * size).any(axis=1))
+        x, scaled = resized(features, len(self.known)), columns / self.root[:, None]
+        size = np.sqrt(x.power(2) @ self.root**-2.0)[:, None] + abs(x) @ np.abs(scaled)
+        return np.asarray((np.abs(x @ scaled) > _OPEN * size).any(axis=1))
 
     def occupancy(self, features: sparse.csr_array) -> FloatArray:
         """Return the occupancy (m,) of features (m, d), as by `Christoffel`."""

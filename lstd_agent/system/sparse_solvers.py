@@ -12,9 +12,6 @@ weak link between two parts of a chain does not show in it. But any z with
 
 bounds it, since the inverse of such an A is nonnegative. z is the expected number of steps until
 the states are left. A z that misses a slow part violates the inequality.
-
-**Sparse features** (`lstd_agent.system.sparse`). GMRES has no such bound. If it does not converge,
-M + εI is factored as a preconditioner. The same factors serve without a batch of trials.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ the order of a log, and the sample of two samples is the sample of all their tri
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
@@ -349,3 +350,38 @@ class Batches:
 
 def _times(portion: Portion) -> Any:
     return portion.durations if isinstance(portion, KeptTrials) else portion.duration_sums
+
+
+def stacked(batches: Sequence[TransitionCounts]) -> list[Any]:
+    """Return transitions, rewards and durations of B batches: rows are timesteps, then batches."""
+
+    def of(matrices: Sequence[Any]) -> Any:
+        T, B = matrices[0].shape[0], len(matrices)
+        order = np.arange(T * B).reshape(B, T).T.ravel()
+        return sparse.csr_array(sparse.vstack(matrices, format="csr")[order], dtype=np.float64)
+
+    times = [batch.duration_sums for batch in batches if batch.duration_sums is not None]
+    moves = of([batch.transition_counts for batch in batches])
+    paid = of([batch.reward_sums for batch in batches])
+    return [moves, paid, of(times) if times else None]
+
+
+def dealt(counts: TransitionCounts, n: int, rng: np.random.Generator) -> list[TransitionCounts]:
+    """Deal transitions out to n groups, with the rewards and durations of their visits."""
+    N, S = counts.transition_counts, counts.n_states
+    state = np.repeat(np.arange(N.shape[0]), np.diff(N.indptr)), N.indices // S
+
+    def visits(numbers: Any) -> sparse.csr_array:
+        return sparse.csr_array((numbers.astype(np.float64), state), shape=(N.shape[0], S))
+
+    once = visits(N.data).power(-1)
+    groups = []
+    for part in rng.multinomial(N.data, np.full(n, 1.0 / n)).T:
+        # Zeros are removed in place, so the arrays are copied first.
+        transitions = sparse.csr_array((part, N.indices, N.indptr), shape=N.shape, copy=True)
+        transitions.eliminate_zeros()
+        share = visits(part) * once
+        n_at, rewards = np.asarray(transitions.sum(axis=1)), counts.reward_sums * share
+        times = None if counts.duration_sums is None else counts.duration_sums * share
+        groups.append(TransitionCounts(S, int(n_at.max()), transitions, rewards, n_at, times))
+    return groups

@@ -97,7 +97,7 @@ class ExactSchemes:
         for start, stop in map(tuple, keys):
             if (start, stop) not in solved:
                 factor = factor_of(source.merged(start, stop), source.p, False)
-                found = solve_window(source, factor.above(chain.gain), [0], True)
+                found = solve_window(source, factor.above(chain.gain))
                 columns = np.vstack((found.weights, np.zeros((1, 1))))
                 solved[start, stop] = Solved(columns, found.rank, found.condition, 0)
         ties = windows, references, source.occupancy(windows)

@@ -17,9 +17,9 @@ from scipy import sparse
 
 from lstd_agent import MMD, Kernel, OneHot, SeminormLSTDAgent, TransitionCounts
 from lstd_agent.errors import InvalidInputError
+from lstd_agent.features import rows as feature_rows
 from lstd_agent.fit_options import FitOptions
 from lstd_agent.problems import random_chain
-from lstd_agent.rows import counts as count_rows
 from lstd_agent.rows.classes import recurrent_classes
 from lstd_agent.rows.counts import CountRows
 from lstd_agent.system.distances import sampled_distance
@@ -31,9 +31,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::lstd_agent.errors.FitWarning")
 
 def both_kinds(monkeypatch: Any, make: Any) -> Any:
     """What a function returns where features are dense, and where they are sparse."""
-    monkeypatch.setattr(count_rows, "LARGEST_DENSITY", 1.0)
     for fewest in (1000, 2):
-        monkeypatch.setattr(count_rows, "FEWEST_SPARSE", fewest)
+        monkeypatch.setattr(feature_rows, "MANY_SPARSE", (fewest, 1.0))
         yield make()
 
 

@@ -70,11 +70,11 @@ def linked(source: Any, case: Any, gain: float) -> list[Solved]:
     """Windows of a linked system: of single steps by factors, of λ by targets."""
     anchors = np.array(case["anchors"])
     segments = Segments.of(source, anchors)
-    zero = zero_of(source, segments, int(anchors[-1]))
-    equations: Any = SingleSteps(source, segments, gain)
+    zeros = zero_of(source, segments, int(anchors[-1]))
+    equations: Any = SingleSteps(source, segments, np.array([gain]))
     if case["lambda"] > 0.0:
         equations = Targets(source, backup_of(case), np.array([gain]))
-    [solved] = solve_linked(source, equations, anchors, zero[None])
+    [solved] = solve_linked(source, equations, anchors, zeros)
     return solved
 
 
@@ -123,9 +123,7 @@ def test_exact_windows_of_single_steps(reference: Any) -> None:
         p, features = np.array(case["distribution"]), np.array(case["features"])
         source, seen = exact_rows(case, p[None], CUTOFF), p > 0.0
         factor = factor_of(source.merged(0, 1), source.p, False)
-        w = fitted(
-            source, solve_window(source, factor.above(case["gain"]), [0], True).weights, features
-        )
+        w = fitted(source, solve_window(source, factor.above(case["gain"])).weights, features)
         expected = np.array(case["fitted"])
         assert_allclose(w[seen], expected[seen], atol=1e-8 * np.abs(expected).max())
 
@@ -154,7 +152,7 @@ def test_exact_windows_of_several_steps(reference: Any) -> None:
         n = case["m"] if "m" in case else 1 + int(np.log(1e-17) / np.log(case["lambda"] or 1e-17))
         source, seen = exact_rows(problem, np.tile(p, (n, 1)), CUTOFF), p > 0.0
         targets = Targets(source, backup_of(case), np.array([problem["gain"]]))
-        found = solve_window(source, targets.alone(0, 1), [0], True)
+        found = solve_window(source, targets.alone(0, 1))
         expected = np.array(case["fitted"])
         off = fitted(source, found.weights, features)[seen] - expected[seen]
         assert np.abs(off).max() < 1e-8 * np.abs(expected).max()
@@ -170,7 +168,7 @@ def test_windows_of_several_steps_of_a_sample(reference: Any, way: str, rows: An
         start, stop = case["window"]
         targets = Targets(source, backup_of(case), np.array([sample["gain"]]))
         factor = targets.alone(start, stop)
-        found = solve_window(source, factor, [0], True)
+        found = solve_window(source, factor)
         assert factor.n == len(sample["states"]) * (stop - start)
         expected = np.array(case["fitted"])
         off = fitted(source, found.weights, features) - expected

@@ -42,7 +42,7 @@ def test_one_neighborhood_on_p_star_is_average_reward_lstd(mnemonic: str, d: int
     )
     for start, stop in ((200, 401), (401, 402)):  # the settled tail, and p* itself
         factor = factor_of(source.merged(start, stop), source.p, False)
-        found = solve_window(source, factor.above(chain.gain), [0], True).weights
+        found = solve_window(source, factor.above(chain.gain)).weights
         in_features = source.coordinates.of_features(np.vstack((found, np.zeros((1, 1)))))
         assert_allclose(in_features[:-1, 0], w, rtol=1e-8)
 
@@ -70,8 +70,8 @@ def test_one_neighborhood_without_the_terminal_state_is_transient_lstd(d: int) -
     )
     anchors = np.array([0])
     segments = Segments.of(source, anchors)
-    zeros = zero_of(source, segments, 0)[None]
-    [[found]] = solve_linked(source, SingleSteps(source, segments, 0.0), anchors, zeros)
+    equations = SingleSteps(source, segments, np.zeros(1))
+    [[found]] = solve_linked(source, equations, anchors, zero_of(source, segments, 0))
     in_features = source.coordinates.of_features(found.columns)[:, 0]
     assert_allclose(in_features[:-1], w, rtol=1e-8)
     assert in_features[-1] == pytest.approx(0.0, abs=1e-12)
