@@ -13,7 +13,8 @@ preference must be clearly better:
   better by three standard errors; else one step or λ-returns;
 - others: one step or λ-returns, the smallest λ within one standard error of the best.
 
-A λ is rejected if its mean start value would trigger the misfit warning, unless single steps miss
+Vectors have single steps and one neighborhood, if one fit holds for early and late timesteps. A λ
+is rejected if its mean start value would trigger the misfit warning, unless single steps miss
 the returns as much. Numbers of neighborhoods, each with its backup, are compared in the same way.
 """
 
@@ -28,13 +29,18 @@ import numpy as np
 
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.backups import Backup, LambdaReturn, backup_name
-from lstd_agent.system.minimizer import Solved
+from lstd_agent.rows.factors import total
+from lstd_agent.system.minimizer import LEAST_SHARE, Gain, Solved
 from lstd_agent.system.model import pooled_model
+from lstd_agent.system.solve import Subsets
 
 # The λ that "auto" tries; a value is not determined if a larger share of it is open; number of
 # groups of counts, in two halves; fewest trials to hold some out; most dense features to try λ.
 DECAYS, OPEN_TOLERANCE = (0.6, 0.9, 1.0), 0.05
 _N_GROUPS, _FEWEST_HELD_OUT, _MOST_COMPARED = 8, 8, 1000
+
+# Single steps of all timesteps are rejected if chance makes them differ as much this rarely.
+_LEAST_CHANCE = 0.02
 
 # Single steps must be better than the model by this many standard errors. A λ-return misses the
 # start if it does so by this many more than single steps, and by this share of the range of values.
@@ -93,7 +99,7 @@ class Held:
     Batches of counts depend on the order of trials, so transitions are dealt into groups instead.
     """
 
-    def __init__(self, subsets: Any, gain: float) -> None:  # `Subsets` of all trials
+    def __init__(self, subsets: Subsets, gain: float) -> None:
         self.subsets, self.gain, self.source = subsets, gain, subsets.source
         self._solved: dict[tuple[bytes, Backup], list[list[Solved]]] = {}
         self._errors: dict[tuple[bytes, Backup], FloatArray] = {}
@@ -162,6 +168,48 @@ class Held:
             square = square + by_group(share * error**2) / ((t + 1) * scale)
         start = by_group(share * error)
         return list(np.stack((square, start), axis=2).swapaxes(0, 1))
+
+
+def gain_of_single_steps(subsets: Subsets, first: int) -> Gain | None:
+    r"""Return the gain of all rows if one fit of single steps holds before and after ``first``.
+
+    δ_t is the error of a step by the weights and the gain of all rows, and the scores of a trial
+    are Σ f(s_t) δ_t. All sum to 0, and those before ``first`` are as far from 0 as noise makes them
+    if the fit holds there, too (Chow's test). Their noise, by trials, includes that of the fit. If
+    it holds, the share of their sum in their squares is a Beta variable (Hotelling's T²).
+    """
+    source, p, T = subsets.source, subsets.source.p, subsets.source.t_max
+    n, alone = source.n_trials, np.zeros(1, dtype=np.int64)
+    if not source.constant or p > min(_MOST_COMPARED, n / 2):
+        return None
+    whole = replace(subsets, kind="whole")
+    gain = whole.gains("all")[0]
+    if gain.share < LEAST_SHARE:
+        return None
+    weights = whole.solve(alone, [gain.value], "one_step")[0][0].columns[:, 0]
+    before, scores = np.zeros((2, n, p))
+    for t, layer in zip(range(T, -1, -1), source.layers(0, T + 1), strict=True):
+        paid = layer.rewards - gain.value * layer.durations
+        error = paid + layer.ahead(layer.following @ weights) - layer.features @ weights
+        more = np.where(layer.goes_on, layer.weights * error, 0.0)[:, None] * layer.features
+        scores += more
+        before += more if t < first else 0.0
+
+    def equations(stop: int) -> FloatArray:
+        factor = total(whole.segments[0].between(0, stop))
+        held = factor.held if factor.are_products else factor.held[:, :p].T @ factor.held
+        return np.hstack((held[:, p : 2 * p - 1], held[:, -1:]))  # the gain for the constant
+
+    fitted = equations(first) @ np.linalg.pinv(equations(T + 1), rcond=1e-10)
+    noise = before - scores @ fitted.T
+    squares, V = np.linalg.eigh(noise.T @ noise)
+    keep = squares > 1e-8 * squares[-1]
+    k, sums = int(keep.sum()), noise.sum(axis=0) @ V[:, keep]
+    share = min(1.0, float(np.sum(sums**2 / squares[keep])) / n)
+    from scipy.special import betainc  # takes long to import
+
+    holds = k == 0 or betainc((n - k) / 2, k / 2, 1.0 - share) >= _LEAST_CHANCE
+    return gain if holds else None
 
 
 def choose_backup(held: Held, anchors: IntArray) -> Choice:
