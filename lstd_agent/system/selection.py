@@ -13,9 +13,11 @@ preference must be clearly better:
   better by three standard errors; else one step or λ-returns;
 - others: one step or λ-returns, the smallest λ within one standard error of the best.
 
-Vectors have single steps and one neighborhood, if one fit holds for early and late timesteps. A λ
-is rejected if its mean start value would trigger the misfit warning, unless single steps miss
+A λ is rejected if its mean start value would trigger the misfit warning, unless single steps miss
 the returns as much. Numbers of neighborhoods, each with its backup, are compared in the same way.
+
+Before any of this, vectors are fitted by single steps in one neighborhood, with the gain of all
+rows. This fit is taken unless its errors in early timesteps contradict it.
 """
 
 from __future__ import annotations
@@ -171,12 +173,11 @@ class Held:
 
 
 def gain_of_single_steps(subsets: Subsets, first: int) -> Gain | None:
-    r"""Return the gain of all rows if one fit of single steps holds before and after ``first``.
+    """Return the gain of all rows if one fit of single steps holds before and after ``first``.
 
-    δ_t is the error of a step by the weights and the gain of all rows, and the scores of a trial
-    are Σ f(s_t) δ_t. All sum to 0, and those before ``first`` are as far from 0 as noise makes them
-    if the fit holds there, too (Chow's test). Their noise, by trials, includes that of the fit. If
-    it holds, the share of their sum in their squares is a Beta variable (Hotelling's T²).
+    The scores of a trial are Σ f(s_t) δ_t, where δ_t is the error of a step. Over all timesteps
+    their sum is 0. Before ``first`` it differs from 0 by noise only if the fit holds there, too
+    (Chow's test). The noise of a trial includes its effect on the fit; the test is Hotelling's.
     """
     source, p, T = subsets.source, subsets.source.p, subsets.source.t_max
     n, alone = source.n_trials, np.zeros(1, dtype=np.int64)
@@ -259,8 +260,7 @@ def choose(
     if len(candidates) == 1:
         return candidates[0], choices[0]
     backups = [choice.backup for choice in choices]
-    each = zip(candidates, backups, strict=True)
-    found = [held.errors(anchors, [backup])[0] for anchors, backup in each]
+    found = [held.errors(a, [b])[0] for a, b in zip(candidates, backups, strict=True)]
     k, tried = _simplest(found), _tried(backups, found)
     numbers = (replace(x, n_anchors=len(a)) for x, a in zip(tried, candidates, strict=True))
     return candidates[k], replace(choices[k], numbers=tuple(numbers))
@@ -268,9 +268,8 @@ def choose(
 
 def _tried(backups: Sequence[Backup], found: Sequence[FloatArray]) -> tuple[Tried, ...]:
     """Return backups with their errors (m, 2), compared with the first."""
-    size = [float(np.sqrt(errors[:, 0].mean())) for errors in found]
-    each = zip(backups, size, _compared(found, 0), strict=True)
-    return tuple(Tried(backup, error, *difference) for backup, error, difference in each)
+    each = zip(backups, found, _compared(found, 0), strict=True)
+    return tuple(Tried(b, float(np.sqrt(x[:, 0].mean())), *more) for b, x, more in each)
 
 
 def _simplest(found: Sequence[FloatArray]) -> int:
