@@ -20,7 +20,7 @@ from lstd_agent.arrays import BoolArray, FloatArray
 from lstd_agent.backups import WantedBackup
 from lstd_agent.diagnostics import Diagnostics
 from lstd_agent.errors import FitWarning, InvalidInputError, NotFittedError, check_choice
-from lstd_agent.features.tables import Features, same_features
+from lstd_agent.features.tables import Features
 from lstd_agent.fit import Fit
 from lstd_agent.fit_checks import check_own_trials, check_single_class, compare_returns
 from lstd_agent.fit_options import AgentTailName, CalibrationName, FitOptions
@@ -36,7 +36,7 @@ from lstd_agent.system.minimizer import DEFAULT_RCOND
 from lstd_agent.system.neighborhoods import RuleName, SearchName
 from lstd_agent.system.selection import Choice
 from lstd_agent.trials.encoding import Encoding, ObservationKind
-from lstd_agent.trials.policies import Policy
+from lstd_agent.trials.policies import Policy, as_given
 from lstd_agent.trials.store import DEFAULT_MAX_BYTES, Termination, TrialStore
 
 if TYPE_CHECKING:
@@ -87,11 +87,6 @@ class SeminormLSTDAgent(TrialStore):
         Memory for trials of vectors; further trials are held in temporary files.
     standardize : bool
         Shorthand for ``Standardized(features)``.
-
-    Attributes
-    ----------
-    encoding, actions : Encoding or None, tuple of int or None
-        Once known: how observations are encoded; the number of Discrete actions and the first one.
 
     Notes
     -----
@@ -257,7 +252,7 @@ class SeminormLSTDAgent(TrialStore):
             return self._last_fit.compare(a, b, t, self.diagnostics().conflict)
         if t is not None and np.any(np.asarray(t) != 0):
             raise InvalidInputError(f"by='returns' compares starts, at timestep 0; got t={t!r}")
-        return compare_returns(self._last_fit, a, b, self.diagnostics().gain_error)
+        return compare_returns(self._last_fit, a, b, self.diagnostics().gain_conflict)
 
     def candidate(self, index: int) -> Any:
         """Return the (flat) observation at ``index`` of `Neighborhood.occupancy`, or None."""
@@ -280,7 +275,7 @@ class SeminormLSTDAgent(TrialStore):
         ----------
         observations, t
             As in `predict`; at timesteps t, successors have the values of t + 1.
-        policy : array_like or callable, optional
+        policy : array_like, callable or OptimalPolicy, optional
             Another policy than the trials', with a gain by the same transitions. A function takes
             batches, and must always give the same answer.
         pair_features : callable, optional
@@ -389,7 +384,7 @@ class SeminormLSTDAgent(TrialStore):
     def _evidence(self, policy: Any = None, pair_features: Any = None) -> ActionEvidence:
         source, _, n_batches = self._source
         of_kind = CountedEvidence if source.are_places else VectorEvidence
-        return of_kind(self, source, n_batches, self._fitted, policy, pair_features)
+        return of_kind(self, source, n_batches, self._fitted, as_given(policy), pair_features)
 
     @property
     def _fit_options(self) -> FitOptions:
@@ -410,10 +405,11 @@ class SeminormLSTDAgent(TrialStore):
         Functions are not written to ``path``, except features of counted observations, as a table:
         pass the others to `load`. Nor are a trial under way, and a fit of other trials or options.
         """
-        fit, is_fitted, checked = self._fitted, False, self._fit_options
+        fit, is_fitted, checked = self._fitted, False, vars(self._fit_options)
         if fit is not None and fit.encoding is self.encoding:
-            is_fitted = fit.source.n_trials == self.n_trials
-            is_fitted = is_fitted and same_features(fit.options, checked)
+            options = vars(fit.options).items()
+            is_fitted = all(np.array_equal(each, checked[name]) for name, each in options)
+            is_fitted = is_fitted and fit.source.n_trials == self.n_trials
         saved = SavedAgent.of(self.options, self, is_fitted)
         saved.check_sizes()
         write(path, saved, MAKERS)

@@ -46,8 +46,8 @@ _EVENTS, _LONE, _RARE, _TINY, _ROUNDING = 10.0, 2.0, 0.1, 1e-300, 1e-9
 def in_a_line(observation: Any) -> str:
     """Return an observation in a line, shortened if it is large."""
     if isinstance(observation, np.ndarray):
-        return np.array2string(observation, max_line_width=10**4, threshold=8, edgeitems=2)
-    return str(observation)
+        return np.array2string(observation, 10**4, 4, threshold=8, edgeitems=2)
+    return "terminal" if observation is None else str(observation)
 
 
 @dataclass(frozen=True)
@@ -330,15 +330,17 @@ def check_starts(
     delta: FloatArray,
     groups: Sequence[IntArray],
     unit: float,
+    earned: FloatArray,
+    late: FloatArray,
     start_error: float = 0.0,
 ) -> tuple[list[Misfit], float]:
     """Compare the values of starts with the rewards of their trials.
 
     u(H), the sum of the first H surprises, has mean 0 from any start if values are right; NaN is
     left out. A wrong gain adds the same amount to all trials: groups are tested without it; all
-    trials less the surprises of the tail, with the standard error of the fitted values, too. All
+    trials less their `late_surprises`, with the standard error of the fitted values, too. All
     trials, groups of `MIN_TRIALS`, and differences between all groups (`_between`) share the level
-    in thirds.
+    in thirds. ``earned`` (N,) is the reward of each trial less the mean one.
 
     Returns misfits by group, at the longest horizon, most significant first; and how much one trial
     changes the start's mean value, if few rare rewards may hide a misfit or are all noise, else 0.
@@ -346,10 +348,8 @@ def check_starts(
     from scipy.special import stdtrit  # takes long to import
 
     T, taken = R.shape[1], np.isfinite(delta)
-    earned = np.nansum(R - mean_of(R), axis=1)
     rare, decides = few_events(earned), few_events(earned, _LONE)
     C, n = (partial_sums(np.where(taken, x, 0.0)) for x in (delta, 1.0))
-    late = late_surprises(delta)
     horizons = sorted({max(1, T // 8), max(1, T // 4), max(1, T // 2), T})
     level = LEVEL / 3 / len(horizons)
     n_groups = max(1, len(large(groups)) - 1)

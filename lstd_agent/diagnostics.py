@@ -5,7 +5,7 @@ A warning says what is wrong, in numbers, what to do, and which number to use in
 
 from __future__ import annotations
 
-from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -17,9 +17,8 @@ from lstd_agent.fit import Fit, of_each
 from lstd_agent.summary import as_html
 
 # Starts with fewer samples are named. Warn if a smaller share of the trials has the tail, a larger
-# share of logs ends in states without successors, or of sparse samples is left out; and if an error
-# of the start's value is a larger share of E.
-_FEW_SAMPLES, _FEW_IN_TAIL, _ENDS, _MOST_LEFT_OUT, _LARGEST_ERROR = 10, 0.1, 0.5, 0.1, 0.25
+# share of logs ends in states without successors, or of sparse samples is left out.
+_FEW_SAMPLES, _FEW_IN_TAIL, _ENDS, _MOST_LEFT_OUT = 10, 0.1, 0.5, 0.1
 
 # Largest numbers of trials, rewards and feature values that are checked; of starts and misfits that
 # are named.
@@ -39,8 +38,8 @@ class Diagnostics:
     Attributes
     ----------
     gain, gain_error, gain_share, gain_rows : float, str
-        The gain, its standard error, its effective share of the samples, and which samples
-        determine it ("tail", "all" or "given"; "mean": none do, and it is the tail's mean reward).
+        The gain, its standard error and effective share of the samples, and what determines it:
+        rows of the "tail" or "all", "given", the "mean" if no rows do, "end" if all trials ended.
     gain_off : float
         By how much the last timesteps, at least, earn more than the gain; 0 if they do not differ.
     mean_duration : float
@@ -54,9 +53,8 @@ class Diagnostics:
     misfits, start_agrees, prefers_returns : list of Misfit, bool
         Groups of starts whose values contradict returns, most significant first; whether there are
         none; and whether returns give the better difference of starts.
-    gain_conflict, start_conflict, conflict : float, float, function of starts a and b
-        By how much trials contradict the gain, the start's bias, and the value of encoded starts a
-        less that of b; 0 if this may be noise.
+    gain_conflict, start_conflict : float
+        By how much trials contradict the gain, and the start's bias; 0 if this may be noise.
     rare, error_unknown : float, bool
         By how much one trial changes the mean value of the start, if few rare rewards decide it,
         else 0; and whether they do, so that errors may be far too small.
@@ -101,22 +99,20 @@ class Diagnostics:
         T = max(1, int(np.sort(lengths)[-min(checks.MIN_TRIALS, N)]))  # later, trials are too few
         states, first = trials.observations[:, : T + 1], trials.observations[:, 0]
         here = np.arange(T + 1) <= lengths[:, None]
-        terminal = -1 if source.terminal is None else source.terminal
-        living = np.isfinite(states).all(axis=2) if states.ndim == 3 else states != terminal
+        living = np.isfinite(states).all(axis=2) if states.ndim == 3 else states != source.terminal
+        alive = here & living
         R = np.where(here[:, 1:], trials.rewards[:, :T], np.nan)
         v = np.where(here, 0.0, np.nan)
         step = -(-N * T * 3 * shown.MOST_COLUMNS // _MOST_NUMBERS)
-        (trial, t), some, features = np.nonzero(here & living), slice(None, None, step), []
+        (trial, t), some, features = np.nonzero(alive), slice(None, None, step), []
         for k in np.array_split(np.arange(len(t)), 1 + len(t) // shown.CHUNK):
             rows = encoding.rows(states[trial[k], t[k]])
             v[trial[k], t[k]] = system.values(rows, system.neighborhood_at(t[k]))
             if states.ndim == 3:
                 few = -(-rows.shape[1] // shown.MOST_COLUMNS)
                 features.append(rows[trial[k] % step == 0][:, ::few])
-        skipped = ~living[:, :T]
-        if trials.explored is not None:
-            skipped |= trials.explored[:, :T]
-        blocks = shown.watched(states[some], here[some] & living[some], features)
+        skipped = ~living[:, :T] | trials.part("explored")[:, :T]
+        blocks = shown.watched(states[some], alive[some], features)
         self.ends = shown.ends_without_support(lengths[some], blocks[states.ndim == 2][:, :T])
         blocks[1] = np.concatenate([blocks[1], np.nan_to_num(v[some, :, None])], axis=2)
         for block in blocks:
@@ -125,7 +121,8 @@ class Diagnostics:
         tail = checks.check_tail(R, [block[:, :T] for block in blocks], groups)
         delta = np.where(skipped, np.nan, R - gain.value * time + v[:, 1:] - v[:, :-1])
         # Trials that were drawn from counts do not show the noise of rewards.
-        least = np.inf if self.drawn else checks.rounding_of(R)
+        rounding = checks.rounding_of(R)
+        least = np.inf if self.drawn else rounding
         early, late = delta[:, : T // 2], checks.late_surprises(delta)
         early = np.nansum(early, axis=1) - np.isfinite(early).sum() / N * late
         every = [np.full(N, 1.0 / N)]
@@ -133,7 +130,7 @@ class Diagnostics:
         self.start_conflict = shown.conflict(early, every, least)
         u, taken = np.nansum(delta, axis=1), np.isfinite(delta).sum(axis=1)
         whole = u - taken * u.sum() / max(int(taken.sum()), 1)
-        self.conflict = partial(shown.conflict_of_starts, whole, first, least)
+        self._whole = whole, first, least
         earned = np.nansum(R - checks.mean_of(R), axis=1)
         if checks.few_events(earned) and source.constant and fit.options.gain is None:
             # The tail may lack rare rewards that whole trials have.
@@ -143,7 +140,7 @@ class Diagnostics:
         if fit.n_batches > 1 and not source.is_sparse:
             gain_noise, noise = fit.jackknife.gain_error, fit.jackknife.start_bias_error
             self.gain_error, self.start_error = max(gain_noise, self.gain_conflict), noise
-        found, self.rare = checks.check_starts(R, v, delta, groups, tail.unit, noise)
+        found, self.rare = checks.check_starts(R, v, delta, groups, tail.unit, earned, late, noise)
         rows, n_in_row = R, 1.0
         if self.drawn and (batches := shown.means_of_batches(fit)) is not None:
             rows, n_in_row = batches[:, :T], source.n_trials / len(batches)
@@ -152,12 +149,12 @@ class Diagnostics:
         halves = np.array_split(R[:, T // 2 :], 2, axis=1)
         self.tail_rewards = tuple(float(checks.mean_of(x, (0, 1))) / time for x in halves)
         self.tail, self.mean_duration, self.n_checked, self.stop = tail, time, N, T
-        self.gain, self.gain_rows, self.gain_share = gain.value, gain.rows, gain.share
+        self.gain, self.gain_share = gain.value, gain.share
+        self.gain_rows = gain.rows if gain.value or alive[:, T // 2 :].any() else "end"
         off = checks.check_gain(R, gain.value * time, gain_noise * time, tail.unit) / time
         known = self.settled and not skipped.any() and gain.rows != "mean"
         self.gain_off = off if known else 0.0
-        noise = max(_LARGEST_ERROR * max(tail.unit, earned.std()), checks.rounding_of(R))
-        self.start_noise = bool(self.start_error > noise)
+        self.start_noise = bool(self.start_error > max(tail.unit, earned.std(), rounding))
         self.start_value = float(np.nanmean(v[:, 0]))
         self.start_rewards = self.start_value + float(u.mean())
         self.misfits = shown.named_misfits(found, groups, first, encoding.decode)
@@ -166,9 +163,8 @@ class Diagnostics:
         self.start_samples = of_each(fit.samples_of(starts), neighborhood)
         self.start_determined = fit.states_determined(starts, neighborhood)
         end = v[np.arange(N), np.minimum(lengths, T)]  # may be as undetermined as the start's value
-        self.start_tolerable = shown.tolerable(
-            starts, self.start_determined, first, u - end, tail.unit
-        )
+        how = self.start_determined, first, u - end, tail.unit
+        self.start_tolerable = shown.tolerable(starts, *how)
         self.n_trials, self.trials_at = source.n_trials, source.trials_at
         self.n_recurrent_classes = len(source.recurrent_classes) or None
         self.rank, self.condition, self.choice = system.rank, system.condition, fit.choice
@@ -179,6 +175,11 @@ class Diagnostics:
         self.features, left_out = FeatureSizes.of(candidates, least), fit.fitted.left_out
         too_many = left_out is not None and left_out.number > _MOST_LEFT_OUT * left_out.of
         self.others = (str(left_out),) * too_many
+
+    def conflict(self, a: Any, b: Any) -> float:
+        """By how much trials contradict the value of encoded starts ``a`` less that of ``b``."""
+        u, first, least = self._whole
+        return shown.conflict(u, [shown.trial_weights(first, each) for each in (a, b)], least)
 
     @property
     def settled(self) -> bool:
@@ -314,7 +315,6 @@ class Diagnostics:
         return f"{names} and {more} more" if more > 0 else names
 
     def _repr_html_(self) -> str:
-        """Return the account for notebooks."""
         return as_html("diagnostics", str(self))
 
     def __str__(self) -> str:

@@ -84,9 +84,8 @@ def model_of(name: str) -> TabularMDP:
     with gym.make(find_id(name), disable_env_checker=True) as env:
         mdp = exact_model(env, "restart")
     if mdp is None:
-        raise InvalidInputError(
-            f"{name} has no exact model: neither env.unwrapped.mdp nor a table env.unwrapped.P"
-        )
+        told = f"{name} has no exact model: neither env.unwrapped.mdp nor a table env.unwrapped.P"
+        raise InvalidInputError(told)
     return mdp
 
 
@@ -97,9 +96,8 @@ def import_here(module: str, text: str) -> Any:
     try:
         return import_module(module)
     except Exception as error:
-        raise InvalidInputError(
-            f"cannot import {module} of {text!r}: {type(error).__name__}: {error}"
-        ) from error
+        told = f"cannot import {module} of {text!r}: {type(error).__name__}: {error}"
+        raise InvalidInputError(told) from error
 
 
 def available_memory() -> int:

@@ -43,11 +43,6 @@ def conflict(u: FloatArray, sides: Sequence[FloatArray], least: float) -> float:
     return abs(off) if abs(off) > most else 0.0
 
 
-def conflict_of_starts(u: FloatArray, first: Any, least: float, a: Any, b: Any) -> float:
-    """Return the conflict of trials from starts a with trials from starts b, of those ``first``."""
-    return conflict(u, [trial_weights(first, each) for each in (a, b)], least)
-
-
 def mean_and_noise(
     x: FloatArray, sides: Sequence[FloatArray], kind: IntArray
 ) -> tuple[float, float]:
@@ -76,10 +71,10 @@ def check_single_class(source: Any, encoding: Encoding) -> None:
         shown = ", ".join(str(encoding.decode(x)) for x in states[:5])
         names.append(f"{{{shown}{', ...' * (states.size > 5)}}}")
     raise InvalidInputError(
-        f"from timestep {(source.t_max + 1) // 2} on the trials stay in {n} "
-        f"separate classes of states: {', '.join(names)}{', ...' * (n > 5)}. "
-        "Gain and relative values need a single recurrent class: evaluate the classes one by "
-        "one, or, if trials only take long to get from one to another, use a larger t_max"
+        f"from timestep {(source.t_max + 1) // 2} on the trials stay in {n} separate classes of "
+        f"states: {', '.join(names)}{', ...' * (n > 5)}. Gain and relative values need a single "
+        "recurrent class: evaluate the classes one by one, or, if trials only take long to get "
+        "from one to another, use a larger t_max"
     )
 
 
@@ -209,13 +204,15 @@ def named_misfits(
     return misfits
 
 
-def compare_returns(fit: Any, a: Any, b: Any, gain_error: float) -> Comparison:
+def compare_returns(fit: Any, a: Any, b: Any, conflict: float) -> Comparison:
     """Return the mean return of trials from a minus that of trials from b."""
     difference, error, n = _returns_of(fit, a, b)
-    if np.any(fit.source.mean_durations != 1.0) and gain_error > 0.0:  # it may be NaN
+    if np.any(fit.source.mean_durations != 1.0):
         # Trials from a and b differ in time, which multiplies the gain's error.
-        other = _returns_of(fit, a, b, fit.system.gain + gain_error)[0]
-        error = float(np.hypot(error, other - difference))
+        is_known = fit.n_batches > 1 or fit.options.gain is not None
+        of_gain = fit.jackknife.gain_error if fit.n_batches > 1 else 0.0 if is_known else 1.0
+        more = _returns_of(fit, a, b, fit.system.gain + max(of_gain, conflict))[0] - difference
+        error = float(np.hypot(error, more)) if is_known or not more else np.inf
     return Comparison(difference, error, max(1, n - 1))
 
 

@@ -202,7 +202,9 @@ class StepwiseErrors:
 
     def rems(self, found: PiecewiseValues) -> FloatArray:
         """Return the root mean squared errors."""
-        return _root_mean_square(self.distributions, self._error(found))
+        exact = self.chain.relative_value(found.main)
+        error = found.by_timestep(len(self.distributions)) - exact
+        return _root_mean_square(self.distributions, error)
 
     def totals(self, found: PiecewiseValues) -> dict[str, float]:
         """Return the sums of both errors over timesteps, under the names of result rows."""
@@ -213,11 +215,6 @@ class StepwiseErrors:
         exact = self.chain.relative_value(found.main)
         values = best_linear(self.features, exact, self.distributions, found.anchors)
         return float(self.rems(replace(found, values=values)).sum())
-
-    def _error(self, found: PiecewiseValues) -> FloatArray:
-        """Estimated minus exact relative value, shape (t_max + 1, S)."""
-        values = found.by_timestep(len(self.distributions))
-        return np.asarray(values - self.chain.relative_value(found.main))
 
 
 def best_linear(

@@ -20,9 +20,8 @@ from lstd_agent.trials.workers import EnvSource
 try:
     from stable_baselines3.common.callbacks import BaseCallback
 except ImportError as error:
-    raise MissingDependencyError(
-        'this callback needs Stable-Baselines3: pip install "unichain-gym[sb3]"'
-    ) from error
+    told = 'this callback needs Stable-Baselines3: pip install "unichain-gym[sb3]"'
+    raise MissingDependencyError(told) from error
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from lstd_agent.checks import in_a_line
 from lstd_agent.system.distances import falls_back
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ def describe(fit: Fit, checks: str, kept: str) -> str:
             f"{n.anchor}",
             f"{n.stop}",
             f"{n.window[0]}-{n.window[1] - 1}",
-            "-" if n.reference < 0 else _name(fit.candidate(n.reference)),
+            "-" if n.reference < 0 else in_a_line(fit.candidate(n.reference)),
             "-" if n.reference < 0 else f"{n.occupancy[n.reference]:.3g}",
             f"{n.n_samples}",
             f"{n.rank}/{d}",
@@ -42,7 +41,7 @@ def describe(fit: Fit, checks: str, kept: str) -> str:
         "trials": f"{fit.source.n_trials}, timesteps 0 to {system.t_max}",
         "kept": kept,
         "gain": f"{system.gain:.6g} ({'estimated' if options.gain is None else 'given'})",
-        "value 0 at": "mean of the tail" if main < 0 else _name(fit.candidate(main)),
+        "value 0 at": "mean of the tail" if main < 0 else in_a_line(fit.candidate(main)),
         "distance": "total variation, since no trials are stored" if replaced else "",
     }
     lines = [f"{name:11s} {fact}" for name, fact in facts.items() if fact]
@@ -76,11 +75,3 @@ def as_html(caption: str, text: str) -> str:
         lines.append(f'<tr><th style="text-align: left">{escape(label)}</th>{said}</tr>')
     table = f"<table><caption>{escape(caption)}</caption>{''.join(lines)}</table>"
     return f"{table}<pre>{escape(rest)}</pre>" if rest else table
-
-
-def _name(observation: object) -> str:
-    if observation is None:
-        return "terminal"
-    if isinstance(observation, np.ndarray):
-        return np.array2string(observation, precision=3, separator=" ", max_line_width=1000)
-    return str(observation)

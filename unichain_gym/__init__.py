@@ -9,12 +9,12 @@ Importing the package registers its environments. `make_mdp` makes one of its MD
 from unichain_gym.chain import MarkovChain
 from unichain_gym.env import TabularEnv
 from unichain_gym.errors import UnichainError
-from unichain_gym.limits import SolverReport
 from unichain_gym.mdp import TabularMDP
 from unichain_gym.optimal import OptimalPolicy
 from unichain_gym.policies import DeterministicPolicies
 from unichain_gym.population import TransitionCounts, simulate_counts
 from unichain_gym.rewards import HorizonPolicy
+from unichain_gym.solver_report import SolverReport
 from unichain_gym.suite import (
     UnichainEnv,
     UnichainVectorEnv,

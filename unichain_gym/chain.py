@@ -30,9 +30,10 @@ from unichain_gym.elimination import finite
 from unichain_gym.errors import InvalidModelError, MulticlassError
 from unichain_gym.interface import FloatArray, IntArray, OutcomeModel
 from unichain_gym.labels import read_state
-from unichain_gym.limits import Limits, SolverReport, report_solution
+from unichain_gym.limits import Limits
 from unichain_gym.models import read_chain, read_durations
 from unichain_gym.outcomes import read_only, read_reals, require_dense
+from unichain_gym.solver_report import SolverReport, report_solution
 from unichain_gym.structure import (
     Structure,
     common_period,
@@ -40,7 +41,7 @@ from unichain_gym.structure import (
     find_periods,
     find_structure,
 )
-from unichain_gym.summary import abbreviate, classify, explain_classes, html_table
+from unichain_gym.summary import abbreviate, classify, html_table
 from unichain_gym.trajectory import OutcomeTable, simulate
 
 _MOST_SHOWN = 10_000  # states: a notebook shows the classes of a chain up to this size
@@ -323,7 +324,7 @@ class MarkovChain:
     def deviation_matrix(self) -> FloatArray:
         """D = (I - P + P*)^{-1} - P*, dense, shape (S, S)."""
         require_dense("deviation_matrix", self.n_states)
-        return self._limits.deviation
+        return read_only(self._limits.potential(np.eye(self.n_states)))
 
     @cached_property
     def fundamental_matrix(self) -> FloatArray:
@@ -426,7 +427,16 @@ class MarkovChain:
         return restriction.reach(self.transition_matrix, self.initial_distribution)[0]
 
     def _require_unichain(self, what: str, instead: str) -> None:
-        if not self.is_unichain:
-            entered = self._structure.classes_among(self._reached)
-            told = self.recurrent_classes, entered, self.state_names, what, instead
-            raise MulticlassError(explain_classes(*told))
+        if self.is_unichain:
+            return
+        classes = [f"{{{abbreviate(c, self.state_names)}}}" for c in self.recurrent_classes]
+        entered, hint = self._structure.classes_among(self._reached), ""
+        if entered.size == 1:
+            hint = (
+                f". The initial distribution reaches only {classes[entered[0]]}: "
+                "chain.reachable(), without the states that it cannot reach, has one"
+            )
+        raise MulticlassError(
+            f"a chain with {len(classes)} recurrent classes has not {what} but one for each: "
+            f"{', '.join(classes[:5] + ['…'] * (len(classes) > 5))}. Use {instead}{hint}"
+        )

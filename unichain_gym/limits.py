@@ -1,43 +1,171 @@
 """Long-run quantities of a chain: limits, potentials and sums up to absorption.
 
-The chain is split into its recurrent states R, on which the transition matrix is block-diagonal
-by class, and its transient states T:
+**Equations.** With one *ground* state of each recurrent class, and the values w = 0 there,
+
+    w = f - a + γ P w
+
+has one solution with a constant on each class. For γ = 1, a is the class average of f, and on
+transient states the average by absorption probabilities. With U all states but the grounds, A = I -
+γ P_UU, z = A^{-1} 1 the time to a ground, and u = A^{-1} f_U, then
+
+    a = (f + γ P u)/(1 + γ P z) on the ground,    w_U = A^{-1} (f - a)_U.
+
+If steps take time, a τ replaces a, τ replaces the 1 in the denominator, and z = A^{-1} τ. Without
+grounds, for γ < 1, a = 0. A ground must not be rare: solutions contain the times until it is
+entered, and large times lose small differences by rounding.
+
+**Limits.** The chain is split into its recurrent states R, on which the transition matrix is
+block-diagonal by class, and its transient states T:
 
     P = [ P_TT  P_TR ]
         [  0    P_RR ]
 
-Every quantity is computed on R first, and one system in I - P_TT extends it to T. One state of each
-class in R is the *ground*: without it, I - P is nonsingular. Its solutions are the stationary
-distribution, the bias and so on, up to a constant per class that normalization fixes.
-
-All limits are in the Cesàro sense, lim (1/n) Σ_{t<n} P^t, so periods make no difference.
+Every quantity is computed on R first, where the equations give the stationary distribution, the
+bias and so on, up to a constant per class that normalization fixes. One system in I - P_TT extends
+it to T. All limits are in the Cesàro sense, lim (1/n) Σ_{t<n} P^t, so periods make no difference.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from scipy import sparse
 
-from unichain_gym.elimination import SMALLEST, finite
+from unichain_gym.elimination import ObjectFactors, finite
 from unichain_gym.errors import ConvergenceError, ModelTooLargeError
 from unichain_gym.interface import BoolArray, FloatArray, IntArray
-from unichain_gym.linear import Solver, find_solver
-from unichain_gym.outcomes import EPSILON, MAX_DENSE_STATES, read_only
+from unichain_gym.linear import SMALL_STATES, Solver, find_solver
+from unichain_gym.outcomes import MAX_DENSE_STATES
+from unichain_gym.pairs import Pairs, read_fractions
 from unichain_gym.structure import (
     Structure,
-    edges,
     first_of_each,
     group_sums,
+    keep_edges,
     keep_states,
     row_sums,
 )
-from unichain_gym.summary import format_table
 
 ROUGH_STEPS, ROUGH_WORK = 16, 30_000_000
 POLISHING_STEPS = 30
+
+Clock = tuple[Any, Any, Any]
+"""The time of a step and the time until a ground, each (S,), and the time of a return to it."""
+
+
+def follow(matrix: Any, p: FloatArray, n_steps: int) -> FloatArray:
+    """Follow a chain from p by lazy steps, which never lengthen an error."""
+    backward = matrix.T
+    for _ in range(n_steps):
+        p = 0.5 * (p + backward @ p)
+    return p
+
+
+def most_frequent(structure: Structure, p: FloatArray) -> IntArray:
+    """Return the state of each class with the largest p."""
+    if structure.n_classes == 1:  # faster
+        return np.array([np.where(structure.class_label < 0, -1.0, p).argmax()])
+    return first_of_each(structure.class_label, (-p,), structure.n_classes)
+
+
+class Grounded:
+    """The equations of a chain, one row a state, in floats or in fractions.
+
+    ``ground`` is a state of each class, in the order of the classes, or empty. `solver` has the
+    matrix A, with rows of the identity for the grounds.
+    """
+
+    def __init__(
+        self, own: Pairs, structure: Structure, ground: IntArray, discount: float = 1.0
+    ) -> None:
+        self.own, self.discount, self.ground = own, discount, ground
+        self.structure = structure
+        self.label, self.n_classes = structure.class_label, structure.n_classes
+        self.is_unichain = self.n_classes == 1
+        self.is_exact = own.p.dtype == object
+        one, self.gamma = 1.0, discount  # in the numbers of the equations
+        if self.is_exact:
+            one, self.gamma = read_fractions(np.array([1.0, discount]))[0]
+        self.one: Any = np.full(self.label.size, one)
+        self.factorize()
+
+    def discounted(self, discount: float) -> Grounded:
+        """Return the equations with a discount and the same grounds."""
+        return Grounded(self.own, self.structure, self.ground, discount)
+
+    def factorize(self) -> None:
+        """Make the solver, for the present grounds."""
+        self.is_ground = np.zeros(self.label.size, dtype=bool)
+        self.is_ground[self.ground] = True
+        own, gamma = self.own, self.gamma
+        leave = gamma * own.ahead(self.is_ground * self.one) + (1 - gamma)
+        leave[self.ground] = self.one[self.ground]  # whole numbers would divide to floats
+        if own.is_dense and not self.is_exact and leave.size > SMALL_STATES:
+            N = gamma * own.matrix
+            N[self.ground] = N[:, self.ground] = 0.0
+            self.solver: Any = find_solver(N, leave, gamma * own.weight.min())
+        else:
+            inside = ~(self.is_ground[own.Q.indices] | self.is_ground[own.source])
+            N = keep_edges(own.Q, inside)
+            if self.is_exact:
+                self.solver = ObjectFactors(N, gamma * own.p[inside], leave)
+            else:
+                self.solver = find_solver(N if gamma == 1.0 else N * gamma, leave)
+        self.solution = self.solver.solve
+
+    @property
+    def inflow(self) -> FloatArray:
+        """The transitions from the grounds to all other states."""
+        entered = np.asarray(self.own.matrix.T @ self.is_ground.astype(float))
+        entered[self.ground] = 0.0
+        return entered
+
+    def frequencies(self) -> FloatArray:
+        """Return the visits of each state between visits of the ground of its class."""
+        # A negative entry is within its error of 0.
+        p: FloatArray = np.maximum(self.solver.solve(self.inflow, transposed=True), 0.0)
+        p[self.ground] = 1.0
+        return p
+
+    def clock(self, tau: Any, time: Any = None) -> Clock:
+        """Return the clock of steps that take the times tau; ``time`` until a ground if known."""
+        if not self.ground.size:
+            return tau, tau, tau[:0]
+        time = self.inside(tau) if time is None else np.where(self.is_ground, 0.0, time)
+        return tau, time, (tau + self.gamma * self.own.ahead(time))[self.ground]
+
+    def inside(self, c: Any) -> Any:
+        """Solve A x = c on U; 0 on the grounds."""
+        c = c.copy()
+        c[self.ground] *= 0
+        return self.solution(c)
+
+    def averages(self, f: Any, u: Any, clock: Clock) -> Any:
+        """Return a on the grounds, with u = A^{-1} f."""
+        return ((f + self.gamma * self.own.ahead(u))[self.ground].T / clock[2]).T
+
+    def harmonic(self, on_ground: Any) -> Any:
+        """Average a number of each class by the absorption probabilities of all states."""
+        if self.is_unichain:
+            return np.repeat(on_ground, self.label.size, axis=0)
+        recurrent, values = self.label >= 0, on_ground[self.label]
+        if not recurrent.all():
+            values[~self.is_ground] *= 0
+            values = self.inside(self.own.ahead(values))
+            values[recurrent] = on_ground[self.label[recurrent]]
+        return values
+
+    def solve(self, f: Any, clock: Clock) -> tuple[Any, Any]:
+        """Return a, on all states, and w; f is (S,) or (S, m)."""
+        u = self.inside(f)
+        if not self.ground.size:
+            return u * 0, u
+        a = self.harmonic(self.averages(f, u, clock))
+        if self.is_unichain or self.label.min() >= 0:  # a is constant wherever a path leads
+            return a, u - (a.T * clock[1]).T
+        return a, u - self.inside(a * clock[0])
 
 
 class Limits:
@@ -62,20 +190,53 @@ class Limits:
         return self.P[self.transient][:, self.recurrent]
 
     @cached_property
-    def ground(self) -> IntArray:
-        """A frequent state of each class with many entering transitions, as an index into R.
+    def transient_solver(self) -> Solver:
+        """Solves systems in I - P_TT."""
+        return find_solver(self.P_TT, row_sums(self.P_TR))
 
-        Its removal leaves less to eliminate. It must not be rare: solutions contain the times until
-        it is hit, and large times lose small differences by rounding. `stationary` replaces a rare
-        ground.
-        """
+    @property
+    def system(self) -> Grounded:
+        """The equations on R, with frequent grounds."""
+        return self._occupancy[0]
+
+    @property
+    def stationary(self) -> FloatArray:
+        """The stationary distributions of all classes, side by side, shape (n_R,)."""
+        return self._occupancy[1]
+
+    @cached_property
+    def _occupancy(self) -> tuple[Grounded, FloatArray]:
         n = self.recurrent.size
-        return self._choose_ground(self._follow(np.full(n, 1.0 / n), ROUGH_STEPS))
+        rough = follow(self.P_RR, np.full(n, 1.0 / n), ROUGH_STEPS)
+        try:
+            system, p = self._solve_for_frequencies(rough)
+        except ConvergenceError:  # the ground may be very rare
+            n_steps = min(4 * n, ROUGH_WORK // self.P_RR.data.size + 1)
+            system, p = self._solve_for_frequencies(follow(self.P_RR, rough, n_steps))
+        if self._is_rare(p)[system.ground].any():
+            # On a slow chain the rough occupancy was wrong: factorize again.
+            system = self._ground(p)
+        return system, p
 
-    def _choose_ground(self, frequency: FloatArray) -> IntArray:
-        entering = np.bincount(edges(self.P_RR)[1], minlength=self.recurrent.size)
+    def _solve_for_frequencies(self, rough: FloatArray) -> tuple[Grounded, FloatArray]:
+        system = self._ground(rough)
+        p = system.frequencies()
+        self._note("stationary distribution", system.solver)
+        if system.solver.n_iterations:
+            p = follow(self.P_RR, p, POLISHING_STEPS)
+        p = p / self._class_maximum(p)  # avoids overflow of the sum
+        return system, p / group_sums(self.label, p, self.n_classes)[self.label]
+
+    def _ground(self, frequency: FloatArray) -> Grounded:
+        """Ground a frequent state of each class with many entering transitions.
+
+        Its removal leaves less to eliminate.
+        """
+        entering = np.bincount(self.P_RR.indices, minlength=self.recurrent.size)
         entering[self._is_rare(frequency)] = 0
-        return first_of_each(self.label, (-frequency, -entering), self.n_classes)
+        ground = first_of_each(self.label, (-frequency, -entering), self.n_classes)
+        rows, structure = Pairs.of_chain(self.P_RR), Structure(self.label, self.n_classes)
+        return Grounded(rows, structure, ground)
 
     def _is_rare(self, frequency: FloatArray) -> BoolArray:
         return np.asarray(frequency < 1e-3 * self._class_maximum(frequency))
@@ -85,77 +246,6 @@ class Limits:
         highest = np.zeros(self.n_classes)
         np.maximum.at(highest, self.label, values)
         return highest[self.label]
-
-    def _follow(self, p: FloatArray, n_steps: int) -> FloatArray:
-        """Follow the chain on R by lazy steps, which never lengthen an error."""
-        backward = self.P_RR.T
-        for _ in range(n_steps):
-            p = 0.5 * (p + backward @ p)
-        return p
-
-    @cached_property
-    def ungrounded(self) -> IntArray:
-        """The indices into R of all other states."""
-        return np.delete(np.arange(self.recurrent.size), self.ground)
-
-    @cached_property
-    def recurrent_solver(self) -> Solver:
-        """Solves systems in I - P on the states that are not grounded."""
-        return find_solver(keep_states(self.P_RR, self.ungrounded), self._to_ground)
-
-    @cached_property
-    def _to_ground(self) -> FloatArray:
-        """The probability of going to a ground, from the other recurrent states."""
-        is_ground = np.zeros(self.recurrent.size)
-        is_ground[self.ground] = 1.0
-        return np.asarray(self.P_RR @ is_ground)[self.ungrounded]
-
-    @cached_property
-    def transient_solver(self) -> Solver:
-        """Solves systems in I - P_TT."""
-        return find_solver(self.P_TT, row_sums(self.P_TR))
-
-    @cached_property
-    def _from_ground(self) -> sparse.csr_array:
-        """The rows of the grounds in P_RR."""
-        return self.P_RR[self.ground]
-
-    @property
-    def inflow(self) -> FloatArray:
-        """The transitions to each other recurrent state from its ground."""
-        return np.asarray(np.ones(self.n_classes) @ self._from_ground)[self.ungrounded]
-
-    @cached_property
-    def stationary(self) -> FloatArray:
-        """The stationary distributions of all classes, side by side, shape (n_R,)."""
-        try:
-            p = self._occupancy()
-        except ConvergenceError:  # the ground may be very rare
-            n = self.recurrent.size
-            n_steps = min(4 * n, ROUGH_WORK // self.P_RR.data.size + 1)
-            self._ground_anew(self._follow(np.full(n, 1.0 / n), n_steps))
-            p = self._occupancy()
-        if self._is_rare(p)[self.ground].any():
-            # On a slow chain the rough occupancy was wrong: factorize again.
-            self._ground_anew(p)
-        return p
-
-    def _occupancy(self) -> FloatArray:
-        p: FloatArray = np.ones(self.recurrent.size)
-        if self.ungrounded.size:
-            # A negative entry is within its error of 0.
-            entered = self.recurrent_solver.solve(self.inflow, transposed=True)
-            p[self.ungrounded] = np.maximum(entered, 0.0)
-            self._note("stationary distribution", self.recurrent_solver)
-            if self.recurrent_solver.n_iterations:
-                p = self._follow(p, POLISHING_STEPS)
-        p = p / self._class_maximum(p)  # avoids overflow of the sum
-        return p / group_sums(self.label, p, self.n_classes)[self.label]
-
-    def _ground_anew(self, frequency: FloatArray) -> None:
-        self.ground = self._choose_ground(frequency)
-        for name in ("ungrounded", "recurrent_solver", "_from_ground", "_to_ground"):
-            self.__dict__.pop(name, None)
 
     @cached_property
     def class_distributions(self) -> sparse.csr_array:
@@ -226,59 +316,39 @@ class Limits:
         """
         if durations is None:
             # D 1 = 0: subtracting a common constant reduces rounding.
-            values = values - values[self.recurrent[self.ground[0]]]
+            values = values - values[self.recurrent[self.system.ground[0]]]
             values = values - self.limit(values)
         tau = 1.0 if durations is None else durations
-        b, off = self._excess_sum(values, 1.0, durations)
-        if self.ungrounded.size:
-            self._note(quantity, self.recurrent_solver)
+        b, off = self._excess_sum(values, self.system, durations)
+        self._note(quantity, self.system.solver)
         if not self.transient.size:
             return finite(b)
         b = self.carry(b[self.recurrent], (values - self.ahead(off) * tau)[self.transient])
         self._note(f"{quantity}, transient", self.transient_solver)
         return finite(b)
 
-    @cached_property
-    def deviation(self) -> FloatArray:
-        """The deviation matrix D, shape (S, S), read-only."""
-        return read_only(self.potential(np.eye(self.n_states)))
-
     def _excess_sum(
-        self, values: FloatArray, discount: float, durations: FloatArray | None = None
+        self, values: FloatArray, system: Grounded, durations: FloatArray | None = None
     ) -> tuple[FloatArray, FloatArray]:
         """Sum Σ_t γ^t P^t c on R, for values c, (S,) or (S, m), with P* c = 0 up to rounding.
 
-        By the equations of `unichain_gym.policy_iteration`: u - a z, up to a constant per class
-        that makes P* times the sum 0. Returns it, with 0 on T, and a, (n_classes,) or (…, m).
+        A solution of the system, up to a constant per class that makes P* times the sum 0. Returns
+        it, with 0 on T, and a, (n_classes,) or (…, m).
         """
-        x, c = np.zeros_like(values), values[self.recurrent]
-        U, G = self.ungrounded, self.ground
-        if not U.size:
-            return x, c[G] * (1.0 - discount)
-        tau = np.ones(c.shape[0]) if durations is None else durations[self.recurrent]
-        solver = self.recurrent_solver
-        if discount < 1.0:
-            exit_rate = (1.0 - discount) + discount * self._to_ground
-            solver = find_solver(discount * keep_states(self.P_RR, U), exit_rate)
-        # Sums over the steps until a ground is entered.
-        z, u = np.zeros_like(tau), np.zeros_like(c)
-        z[U], u[U] = solver.solve(tau[U]), solver.solve(c[U])
-        returns = tau[G] + discount * (self._from_ground @ z)
-        off = ((c[G] + discount * (self._from_ground @ u)).T / returns).T
-        x[self.recurrent] = u - (off[self.label].T * z).T
-        x[self.recurrent] -= (self.class_distributions @ x)[self.label]
-        return x, off
+        x, R = np.zeros_like(values), self.recurrent
+        clock = system.clock(system.one if durations is None else durations[R])
+        a, x[R] = system.solve(values[R], clock)
+        x[R] -= (self.class_distributions @ x)[self.label]
+        return x, a[system.ground]
 
     def left_potential(self, start: FloatArray) -> FloatArray:
         """Return start D, shape (S,): the y with y (I - P) = start (I - P*) and y P* = 0."""
         y = np.zeros(self.n_states)
         y[self.transient] = on_transient = self.visits(start)
-        on_recurrent = np.zeros(self.recurrent.size)
         c = start[self.recurrent] - self.distribution(start)[self.recurrent]
         c = c + on_transient @ self.P_TR
-        if self.ungrounded.size:
-            on_others = self.recurrent_solver.solve(c[self.ungrounded], transposed=True)
-            on_recurrent[self.ungrounded] = on_others
+        c[self.system.ground] = 0.0
+        on_recurrent = self.system.solver.solve(c, transposed=True)
         carried = on_recurrent + self.visits(y) @ self.P_TR
         surplus = group_sums(self.label, carried, self.n_classes)
         y[self.recurrent] = on_recurrent - surplus[self.label] * self.stationary
@@ -294,7 +364,7 @@ class Limits:
         with np.errstate(over="ignore", invalid="ignore"):
             mean = self.limit(values)
             excess = values - mean
-            x, _ = self._excess_sum(excess, discount)
+            x = self._excess_sum(excess, self.system.discounted(discount))[0]
             if T.size:
                 exit_rate = (1.0 - discount) + discount * row_sums(self.P_TR)
                 solver = find_solver(discount * self.P_TT, exit_rate)
@@ -303,91 +373,3 @@ class Limits:
 
     def _note(self, quantity: str, solver: Solver) -> None:
         self.methods[quantity] = solver.method, solver.n_iterations
-
-
-@dataclass(frozen=True)
-class SolverEntry:
-    """The method and the accuracy of one quantity, of so many states; 0 iterations if direct.
-
-    The residual is relative to the largest entry of the solution. The error bound is of the sum of
-    errors of a distribution, or of the largest error of the bias relative to the largest bias,
-    including rounding of rewards.
-    """
-
-    quantity: str
-    n_states: int
-    method: str
-    n_iterations: int
-    residual: float
-    error_bound: float
-
-
-@dataclass(frozen=True)
-class SolverReport:
-    """The methods and error bounds of stationary distribution and bias; `print` shows a table.
-
-    Attributes
-    ----------
-    entries : tuple of SolverEntry
-        One entry for each quantity and group of states.
-
-    Examples
-    --------
-    >>> from unichain_gym import make_mdp
-    >>> report = make_mdp("h6").induce([1, 1, 1, 0, 0, 0]).solver_report
-    >>> [(entry.quantity, entry.method) for entry in report.entries]
-    [('stationary distribution', 'GTH'), ('bias', 'GTH'), ('bias, transient', 'triangular')]
-    """
-
-    entries: tuple[SolverEntry, ...]
-
-    def __str__(self) -> str:
-        rows = [("quantity", "states", "method", "iterations", "residual", "error at most")]
-        for e in self.entries:
-            figures = (f"{e.residual:.1e}", f"{e.error_bound:.1e}")
-            rows.append((e.quantity, f"{e.n_states}", e.method, f"{e.n_iterations}", *figures))
-        return format_table(rows)
-
-
-def report_solution(
-    limits: Limits, values: FloatArray, potential: FloatArray, size: FloatArray | None = None
-) -> SolverReport:
-    """Report methods, residuals and error bounds of `stationary` and of `potential(values)`.
-
-    ``size`` (S,) is the magnitude before centering, if the values are differences of mean 0. The
-    error bounds of the potential include the rounding of values and gain.
-    """
-    R, T, U, G = limits.recurrent, limits.transient, limits.ungrounded, limits.ground
-    p, largest = limits.stationary, float(np.abs(potential).max())
-    excess, relative = values - limits.limit(values), max(largest, SMALLEST)
-    missed = np.abs(excess - potential + limits.P @ potential) / relative
-    if size is None:
-        values = values - values[R[G[0]]]
-        mean = limits.limit(values)
-        size, values = np.abs(values) + np.abs(mean), values - mean
-    rounding = 2.0 * EPSILON * size
-    p_error = b_error = 0.0
-    direct = limits.recurrent_solver.method, 0  # of classes of one state
-    if U.size:
-        solver = limits.recurrent_solver
-        p_error = solver.error_bound(limits.inflow, (p / p[G][limits.label])[U], transposed=True)
-        c = values[R][U]
-        x = solver.solve(c)
-        source = float(solver.solve(rounding[R][U]).max())
-        # Twice, since x is centered; the center has the error of p.
-        reach = float(np.abs(x).max())
-        b_error = 2.0 * (solver.error_bound(c, x) * reach + source) + p_error * reach
-    p_missed = float(np.abs(p @ limits.P_RR - p).max() / p.max())
-    figures = [("stationary distribution", R, p_missed, p_error)]
-    figures.append(("bias", R, float(missed[R].max()), b_error / relative))
-    if T.size:
-        c, solver = values[T] + limits.P_TR @ potential[R], limits.transient_solver
-        b_error += solver.error_bound(c, potential[T]) * float(np.abs(potential[T]).max())
-        b_error += float(solver.solve(rounding[T]).max())
-        figures.append(("bias, transient", T, float(missed[T].max()), b_error / relative))
-    return SolverReport(
-        tuple(
-            SolverEntry(what, of.size, *limits.methods.get(what, direct), residual, error)
-            for what, of, residual, error in figures
-        )
-    )

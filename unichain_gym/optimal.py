@@ -20,10 +20,10 @@ import numpy as np
 
 from unichain_gym.errors import InvalidArgumentError, ModelTooLargeError
 from unichain_gym.interface import BoolArray, FloatArray, IntArray, OutcomeModel, RewardProcess
-from unichain_gym.limits import SolverReport
 from unichain_gym.outcomes import check_choice, check_discount, read_only
 from unichain_gym.pairs import in_fractions
 from unichain_gym.policy_iteration import BLACKWELL, iterate_policies, rough_policy
+from unichain_gym.solver_report import SolverReport
 from unichain_gym.summary import abbreviate, format_table, html_table
 from unichain_gym.unichain import taken_by_optimal_policies
 
@@ -260,9 +260,7 @@ def find_worst_policy(
     mdp: OutcomeModel,
     criterion: Criterion = "gain",
     discount: float | None = None,
-    *,
-    tie_tolerance: float | Literal["rounding"] = "rounding",
-    precision: Precision = "auto",
+    **options: Any,
 ) -> OptimalPolicy:
     """Find a policy that is worst in every state: optimal for the rewards with opposite signs.
 
@@ -270,9 +268,8 @@ def find_worst_policy(
 
     Parameters
     ----------
-    criterion, discount, tie_tolerance, precision
+    criterion, discount, **options
         As for the optimal policy, with the same errors.
     """
     opposite = replace(mdp, reward=-mdp.reward)
-    options: Any = {"tie_tolerance": tie_tolerance, "precision": precision}
     return replace(find_optimal_policy(opposite, criterion, discount, **options), mdp=mdp)

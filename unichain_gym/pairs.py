@@ -34,7 +34,7 @@ class Pairs:
     terms: of p, of k products and sums. A common number is subtracted from the expected ``reward``.
     ``reward_error`` bounds its error, and ``reward_size`` is its size before the subtraction.
     ``duration`` is the time of a step and ``duration_error`` bounds its error; both are None if all
-    steps take 1.
+    steps take 1. The rows of a chain (`Pairs.of_chain`) have transitions alone.
     """
 
     state: IntArray
@@ -44,13 +44,19 @@ class Pairs:
     to: Any
     weight: FloatArray
     p: Any
-    totals: FloatArray
-    rounding: FloatArray
-    reward: Any
-    reward_error: FloatArray
-    reward_size: FloatArray
+    totals: Any = None
+    rounding: Any = None
+    reward: Any = None
+    reward_error: Any = None
+    reward_size: Any = None
     duration: Any = None
     duration_error: Any = None
+
+    @staticmethod
+    def of_chain(P: sparse.csr_array) -> Pairs:
+        """Return the rows of a transition matrix (S, S)."""
+        every = np.arange(P.shape[0])
+        return Pairs(every, every, every, P.indptr, P.indices, P.data, P.data)
 
     @cached_property
     def Q(self) -> sparse.csr_array:

@@ -24,18 +24,8 @@ A difference within the bound is open: `Evaluation.bound`. In fractions the boun
 y_0(s'), and the gain is the only criterion (Denardo & Fox, 1968, SIAM J. Appl. Math. 16; Puterman,
 chapter 11).
 
-**Equations.** With one *ground* state of each recurrent class, and the values w = 0 there,
-
-    w = f - a + γ P w
-
-has one solution with a constant on each class. For γ = 1, a is the class average of f, and on
-transient states the average by absorption probabilities. With U all states but the grounds, A = I -
-γ P_UU, z = A^{-1} 1 the time to a ground, and u = A^{-1} f_U, then
-
-    a = (f + γ P u)/(1 + γ P z) on the ground,    w_U = A^{-1} (f - a)_U.
-
-(For γ < 1 and several classes there is no ground and a = 0.) If steps take time, a τ replaces a, τ
-replaces the 1 in the denominator, and z = A^{-1} τ.
+**Equations.** Each term solves w = f - a + γ P w, with the grounds of `unichain_gym.limits`. (For
+γ < 1 and several classes there is no ground and a = 0.)
 
 **The bound.** For any w and a, let ε bound the residual of the equations in differences w(s') -
 w(s), its rounding, and its change by half an ulp of each probability and each f. Since A^{-1} is
@@ -52,12 +42,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from unichain_gym.elimination import ObjectFactors, finite
+from unichain_gym.elimination import finite
 from unichain_gym.interface import BoolArray, FloatArray, IntArray
-from unichain_gym.linear import DENSE_STATES, SMALL_STATES, find_method, find_solver
+from unichain_gym.limits import ROUGH_STEPS, Grounded, follow, most_frequent
+from unichain_gym.linear import DENSE_STATES, find_method
 from unichain_gym.outcomes import EPSILON
-from unichain_gym.pairs import Pairs, read_fractions
-from unichain_gym.structure import find_structure, first_of_each, keep_edges, row_sums
+from unichain_gym.pairs import Pairs
+from unichain_gym.structure import Structure, find_structure, row_sums
 
 BLACKWELL = 2**62
 """The n of Blackwell optimality, larger than any number of compared terms."""
@@ -65,9 +56,10 @@ BLACKWELL = 2**62
 MAX_TERMS = 40
 NEAR_ONE = 1.0 - 1e-5
 SWEEPS, SETTLED, MAX_ROUGH = 12, 0.02, 40
-ROUGH_STEPS, FULL_STEPS = 16, 2  # the latter for dense models
+FULL_STEPS = 1  # instead of ROUGH_STEPS, for dense models
 RARE = 0.05
 SAFETY = 1.0 + 1e-3  # covers the rounding of the bounds
+SMALL_ERROR = 1e-6  # of times by an LU, so that `SAFETY` covers their errors too
 
 
 class Term(NamedTuple):
@@ -87,122 +79,46 @@ class Term(NamedTuple):
     is_rough: bool = False
 
 
-class Equations:
-    """The equations of a policy, rows (S,); ``ground`` has states frequent for a similar one."""
+class Equations(Grounded):
+    """The equations of a policy, rows (S,); ``known`` has states frequent for a similar one."""
 
-    def __init__(self, pairs: Pairs, rows: IntArray, discount: float, ground: IntArray) -> None:
-        self.pairs, self.own, self.discount = pairs, pairs.of(rows), discount
-        self.is_exact = pairs.p.dtype == object
-        self.gamma: Any = discount  # in the numbers of the equations
-        if self.is_exact:
-            self.gamma = read_fractions(np.array([discount]))[0][0]
-        self.one = self.own.reward * 0 + 1
-        self.label, self.n_classes = np.zeros(rows.size, dtype=np.int64), 1
-        if not self.own.is_dense:
-            structure = find_structure(self.own.Q)
-            self.label, self.n_classes = structure.class_label, structure.n_classes
-        self.is_unichain = self.n_classes == 1
-        self.ground = self._choose_ground(ground)
-        if discount < 1.0 and not self.is_unichain:
-            self.ground = ground[:0]
-        self._factorize()
+    def __init__(self, pairs: Pairs, rows: IntArray, discount: float, known: IntArray) -> None:
+        self.pairs, own = pairs, pairs.of(rows)
+        structure = find_structure(own.Q) if not own.is_dense else Structure(0 * rows, 1)
+        label = structure.class_label
+        if discount < 1.0 and structure.n_classes > 1:
+            ground = known[:0]
+        else:  # a known ground of each class, or a frequent state after a few steps
+            ground, known = np.full(structure.n_classes, -1), known[label[known] >= 0]
+            ground[label[known]] = known
+            if (ground < 0).any():
+                n_steps = FULL_STEPS if own.is_full else ROUGH_STEPS
+                p = follow(own.matrix, np.full(rows.size, 1.0 / rows.size), n_steps)
+                ground = np.where(ground < 0, most_frequent(structure, p), ground)
+        super().__init__(own, structure, ground, discount)
+
+    def _has_lu(self) -> bool:
+        return not self.is_exact and self.solver.method.endswith(" LU")
 
     def _set_clocks(self) -> None:
         """Compute the times until the grounds, and take others if these are rare."""
-        self._solution = self._solver.solve
-        self.steps = self._clock(self.one)
+        self.solution = self.solver.solve
+        time, longest = self.solver.times if self._has_lu() else (None, np.inf)
+        self.steps = self.clock(self.one, time if EPSILON * longest < SMALL_ERROR else None)
         if self.ground.size and not self.is_exact:
             size = np.bincount(self.label + 1, minlength=self.n_classes + 1)[1:]
             if (self.steps[2] > size / RARE).any():
-                inflow = self.own.matrix.T @ self.is_ground.astype(float)
-                inflow[self.ground] = 0.0
-                p = self._solver.solve(inflow, transposed=True)
-                p[self.ground] = 1.0
-                self.ground = self._most_frequent(p)
-                self._factorize()
-                self._solution = self._solver.solve
-                self.steps = self._clock(self.one)
-        timed = self.own.duration is not None
-        self.clock = self._clock(self.own.duration) if timed else self.steps
-
-    def _choose_ground(self, known: IntArray) -> IntArray:
-        """Take a known ground of each class, or a frequent state after a few steps."""
-        ground = np.full(self.n_classes, -1)
-        known = known[self.label[known] >= 0]
-        ground[self.label[known]] = known
-        if (ground < 0).any():
-            p = np.full(self.label.size, 1.0 / self.label.size)
-            backward = self.own.matrix.T
-            for _ in range(FULL_STEPS if self.own.is_full else ROUGH_STEPS):
-                p = 0.5 * (p + backward @ p)
-            ground = np.where(ground < 0, self._most_frequent(p), ground)
-        return ground
-
-    def _most_frequent(self, p: FloatArray) -> IntArray:
-        """Return the state of each class with the largest p."""
-        if self.is_unichain:  # faster
-            return np.array([np.where(self.label < 0, -1.0, p).argmax()])
-        return first_of_each(self.label, (-p,), self.n_classes)
-
-    def _factorize(self) -> None:
-        self.is_ground = np.zeros(self.label.size, dtype=bool)
-        self.is_ground[self.ground] = True
-        own, gamma = self.own, self.gamma
-        leave = gamma * own.ahead(self.is_ground * self.one) + (1 - gamma)
-        leave[self.ground] = self.one[self.ground]  # whole numbers would divide to floats
-        if own.is_dense and not self.is_exact and leave.size > SMALL_STATES:
-            N = gamma * own.matrix
-            N[self.ground] = N[:, self.ground] = 0.0
-            self._solver: Any = find_solver(N, leave, gamma * own.weight.min())
-        else:
-            inside = ~(self.is_ground[own.Q.indices] | self.is_ground[own.source])
-            N = keep_edges(own.Q, inside)
-            if self.is_exact:
-                self._solver = ObjectFactors(N, gamma * own.p[inside], leave)
-            else:
-                self._solver = find_solver(N if gamma == 1.0 else N * gamma, leave)
-
-    def _clock(self, tau: Any, time: Any = None) -> Any:
-        """Return the time of a step, the time until a ground, and that of a return to it."""
-        if not self.ground.size:
-            return tau, tau, tau[:0]
-        time = self._inside(tau) if time is None else np.where(self.is_ground, 0.0, time)
-        return tau, time, (tau + self.gamma * self.own.ahead(time))[self.ground]
-
-    def _inside(self, c: Any) -> Any:
-        """Solve A x = c on U; 0 on the grounds."""
-        c = c.copy()
-        c[self.ground] *= 0
-        return self._solution(c)
-
-    def _averages(self, f: Any, u: Any, clock: Any) -> Any:
-        """Return a on the grounds, with u = A^{-1} f."""
-        return (f + self.gamma * self.own.ahead(u))[self.ground] / clock[2]
-
-    def _harmonic(self, on_ground: Any) -> Any:
-        """Average a number of each class by the absorption probabilities of all states."""
-        if self.is_unichain:
-            return np.repeat(on_ground, self.label.size)
-        values = np.zeros(self.label.size, dtype=on_ground.dtype)
-        values[self.ground] = on_ground
-        values = self._inside(self.own.ahead(values))
-        recurrent = self.label >= 0
-        values[recurrent] = on_ground[self.label[recurrent]]
-        return values
-
-    def _solve(self, f: Any, clock: Any) -> tuple[Any, Any]:
-        """Return a, on all states, and w."""
-        u = self._inside(f) if self.ground.size else self._solver.solve(f)
-        if not self.ground.size:
-            return u * 0, u
-        a = self._harmonic(self._averages(f, u, clock))
-        return a, u - a * clock[1] if self.is_unichain else u - self._inside(a * clock[0])
+                self.ground = most_frequent(self.structure, self.frequencies())
+                self.factorize()
+                self.steps = self.clock(self.one)
+        tau = self.own.duration
+        self.timed = self.steps if tau is None else self.clock(tau)
 
     def _term(self, f: Any, f_error: Any, has_reward: bool, is_rough: bool = False) -> Term:
         """Solve for f, (S,); a rough term is not refined, and has the bound e ≤ 2 max ε max z."""
-        clock = self.clock if has_reward else self.steps
+        clock = self.timed if has_reward else self.steps
         tau = clock[0]
-        a, w = self._solve(f, clock)
+        a, w = self.solve(f, clock)
         zeros = np.zeros(f.size)
         if self.is_exact:
             return Term(w, w * 0, zeros, a, zeros, has_reward)
@@ -211,19 +127,19 @@ class Equations:
         charge = a * tau
         left = (f - charge) + gamma * drift - stay * w
         if not is_rough:
-            more_a, rest = self._solve(left, clock)
+            more_a, rest = self.solve(left, clock)
             left = left - more_a * tau + gamma * self.own.drift(rest)[0] - stay * rest
         epsilon = np.abs(left) + gamma * doubt + f_error
         epsilon += EPSILON * (np.abs(f - charge) + stay * np.abs(w))
         if is_rough:
-            error = self.one * (2.0 * SAFETY * epsilon.max() * self._solver.times[1])
+            error = self.one * (2.0 * SAFETY * epsilon.max() * self.solver.times[1])
             return Term(w, zeros, error, a, error, has_reward, is_rough)
         if has_reward and self.own.duration is not None:
             epsilon += np.abs(a) * self.own.duration_error
         if not self.ground.size:
-            return Term(w, rest, SAFETY * self._solver.solve(epsilon), a, zeros, has_reward)
-        inside = self._inside(epsilon)
-        of_class = self._averages(epsilon, inside, clock)
+            return Term(w, rest, SAFETY * self.solver.solve(epsilon), a, zeros, has_reward)
+        inside = self.inside(epsilon)
+        of_class = self.averages(epsilon, inside, clock)
         a = a + more_a
         if self.is_unichain:
             error = SAFETY * (inside + of_class * clock[1])
@@ -231,20 +147,19 @@ class Equations:
         else:
             recurrent = self.label >= 0
             eta = np.append(of_class, of_class.max())[self.label]
-            error = SAFETY * self._inside(epsilon + eta * tau)
+            error = SAFETY * self.inside(epsilon + eta * tau)
             off, a_doubt = self.own.drift(a)
             off = np.where(recurrent, 0.0, np.abs(off) + a_doubt)
-            a_error = SAFETY * (self._harmonic(of_class) + self._inside(off)) + EPSILON * np.abs(a)
+            a_error = SAFETY * (self.harmonic(of_class) + self.inside(off)) + EPSILON * np.abs(a)
             a_error[recurrent & (eta == 0.0)] = 0.0
-            error += SAFETY * self._inside(np.where(recurrent, 0.0, a_error * tau))
+            error += SAFETY * self.inside(np.where(recurrent, 0.0, a_error * tau))
         return Term(w, rest, error, a, a_error, has_reward)
 
     def terms(self, n: int) -> Iterator[tuple[bool, Term]]:
         """Yield the terms up to y_{n+1}, or the discounted value; and whether it is the gain."""
-        is_simple = self.is_unichain and not self.is_exact and self.own.duration is None
-        if n < 0 and is_simple and self._solver.method.endswith(" LU"):
-            self._solution = self._solver.rough_solution
-            self.clock = self.steps = self._clock(self.one, self._solver.times[0])
+        if n < 0 and self.is_unichain and self.own.duration is None and self._has_lu():
+            self.solution = self.solver.rough_solution
+            self.timed = self.steps = self.clock(self.one, self.solver.times[0])
             term = self._term(self.own.reward, self.own.reward_error, True, is_rough=True)
             if np.isfinite(term.error[0]):
                 yield False, term
@@ -407,8 +322,9 @@ def rough_policy(pairs: Pairs, discount: float | None) -> tuple[IntArray, int]:
             return rows, 0
     make, n = find_method(Q[rows]), rows.size
     eye: Any = np.eye(n) if isinstance(Q, np.ndarray) else sparse.eye_array(n, format="csr")
+    A = eye[pairs.state] - discount * Q
     for n_iterations in range(1, MAX_ROUGH + 1):  # noqa: B007  (the last one is returned)
-        v, _ = make(eye - discount * Q[rows]).solve(r[rows] - r[rows].mean(), False)
+        v, _ = make(A[rows]).solve(r[rows] - r[rows].mean(), False)
         for sweep in range(SWEEPS):  # noqa: B007  (they cost less than another solution)
             score = r + discount * (Q @ v)
             best = pairs.leaders(score)

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
 from unichain_gym.builders import Outcomes, pad_outcomes
@@ -133,23 +132,14 @@ def simulate_counts(
     outcome = np.concatenate(outcomes)
     state = outcome // K
     pair = state * S + next_state.ravel()[outcome]
-    sums: list[Any] = [_sum_entries(timestep, pair, count, (T, S * S))]
+    # Entries of one place add up.
+    sums: list[Any] = [sparse.csr_array((count, (timestep, pair)), shape=(T, S * S))]
     for values in (reward, durations):
-        paid = None if values is None else count * values.ravel()[outcome]
-        sums.append(None if paid is None else _sum_entries(timestep, state, paid, (T, S)))
+        paid = None if values is None else (count * values.ravel()[outcome], (timestep, state))
+        sums.append(None if paid is None else sparse.csr_array(paid, shape=(T, S)))
     return TransitionCounts(S, n_trials, *sums)
 
 
 def as_categories(p: FloatArray) -> FloatArray:
     """Return sorted probabilities (..., n), scaled so that rounding falls to the largest."""
     return np.asarray(p / p.sum(axis=-1, keepdims=True))
-
-
-def _sum_entries(
-    row: IntArray, column: IntArray, data: NDArray[np.generic], shape: tuple[int, int]
-) -> sparse.csr_array:
-    order = np.argsort(row, kind="stable")
-    indptr = np.concatenate(([0], np.cumsum(np.bincount(row, minlength=shape[0]))))
-    matrix = sparse.csr_array((data[order], column[order], indptr), shape=shape)
-    matrix.sum_duplicates()
-    return matrix

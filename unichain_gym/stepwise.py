@@ -258,7 +258,7 @@ def mixing_time(
     period = common_period(chain.class_periods[classes])
     P = normalized(limits.P[seen][:, seen])
     if averaged:
-        sums = limits.deviation if is_worst else limits.left_potential(initial)[None, seen]
+        sums = chain.deviation_matrix if is_worst else limits.left_potential(initial)[None, seen]
         return _averaged_mixing_time(P, sums, period, tol)
     if period > 1:
         raise PeriodicChainError(

@@ -76,24 +76,6 @@ def classify(chain: RewardProcess) -> Classification:
     return Classification(*states, chain.class_periods, gain, probability, chain.state_names)
 
 
-def explain_classes(
-    classes: list[IntArray], entered: IntArray, names: Sequence[str | int], what: str, instead: str
-) -> str:
-    """Explain why a chain with several classes has no single value of a quantity."""
-    shown = ", ".join(f"{{{abbreviate(states, names)}}}" for states in classes[:5])
-    hint = ""
-    if entered.size == 1:
-        only = abbreviate(classes[entered[0]], names)
-        hint = (
-            f". The initial distribution reaches only {{{only}}}: "
-            "chain.reachable(), without the states that it cannot reach, has one"
-        )
-    return (
-        f"a chain with {len(classes)} recurrent classes has not {what} but one for each: "
-        f"{shown}{'' if len(classes) <= 5 else ', …'}. Use {instead}{hint}"
-    )
-
-
 def abbreviate(states: IntArray, names: Sequence[str | int] | None = None) -> str:
     """Write a list of states, by names if there are any, its middle left out if it is long."""
     shown = states if states.size <= 8 else np.append(states[:5], states[-1])

@@ -28,7 +28,7 @@ from unichain_gym.structure import edges
 from unichain_gym.summary import html_table
 
 BLOCK, SHORT = 1_000, 5_000  # draws at once; a path of fewer steps takes single steps
-LONGEST_RUN, MOST_RUNS = 8, 128  # the steps of a run; the runs of a state, rounded up
+LONGEST_RUN, MOST_RUNS = 8, 32  # the steps of a run; the runs of a state, rounded up
 MOST_CELLS, PER_STEP = 2**19, 2  # of runs of several steps: in all; for each step of the path
 LISTED = 2**14  # cells that are read from lists
 FIRST_RUNS = 500  # single ones, before the first pieces
@@ -165,7 +165,7 @@ class OutcomeTable:
     def draw(self, state: int, n: int, rng: np.random.Generator) -> IntArray:
         """Draw the n outcomes of a path from a state."""
         count = np.diff(self.first)
-        width = 1 << int(count.max() - 1).bit_length()
+        width = _power_of_two(count.max())
         # The table must not take much more memory than the outcomes, nor more time than it saves.
         most = min(4 * self.p.size + 10**6, n * width.bit_length())
         if n > SHORT and count.size * width <= most:
@@ -195,12 +195,14 @@ class Runs:
     """
 
     def __init__(self, table: OutcomeTable, most: int) -> None:
-        first, n, self.width = table.first, table.first.size - 1, 0
-        row, state, p, steps = np.arange(n), np.arange(n), np.ones(n), np.zeros((n, 0), np.int32)
-        while steps.shape[1] < LONGEST_RUN:
+        first, n = table.first, table.first.size - 1
+        row, state, p = table.state, table.after, table.p
+        steps = np.arange(p.size, dtype=np.int32)[:, None]
+        width = self.width = _power_of_two(np.diff(first).max())
+        while steps.shape[1] < LONGEST_RUN and width < MOST_RUNS:
             count = np.diff(first)[state]
-            width = 1 << int(np.bincount(row, count).max() - 1).bit_length()
-            if self.width and (n * width > most or width > MOST_RUNS):
+            width = _power_of_two(np.bincount(row, count).max())
+            if n * width > most or width > MOST_RUNS:
                 break
             self.width = width
             parent = np.repeat(np.arange(state.size), count)
@@ -220,9 +222,9 @@ class Runs:
         cut, runs = np.ones(n * width), np.stack((run, run), axis=1)
         cell, small, large = begin, begin + 1, begin + width - 1
         for _ in range(width - 1):
-            cut[cell] = filled = share[cell]
-            runs[cell, 1] = run[large]
-            share[large] = left = share[large] - np.maximum(1.0 - filled, 0.0)
+            cut[cell] = filled = share.take(cell)
+            runs[cell, 1] = run.take(large)
+            share[large] = left = share.take(large) - np.maximum(1.0 - filled, 0.0)
             is_spent = left < 1.0
             cell = np.where(is_spent, large, small)
             small, large = small + ~is_spent, large - is_spent
@@ -295,3 +297,8 @@ class Runs:
             places += is_second
             self.following.take(places, out=at, mode="clip")
         return drawn
+
+
+def _power_of_two(n: Any) -> int:
+    """Return the least power of two of at least n."""
+    return 1 << int(n - 1).bit_length()

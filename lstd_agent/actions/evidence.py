@@ -29,8 +29,8 @@ from lstd_agent.trials.spaces import plain_array
 class ActionEvidence:
     """Action values, their standard errors, and their numbers of samples.
 
-    They come from a `TrialStore`, a source of its rows, and the latest fit, if any. The policy is
-    the trials' own, unless another one is given.
+    They come from an agent, a source of its rows, and its latest fit, if any. The policy is the
+    trials' own, unless another one is given.
     """
 
     trials: Any
@@ -86,17 +86,11 @@ class ActionEvidence:
         return np.reshape(n, (*shape, n.shape[1]))
 
     @property
-    def _fitted(self) -> Fit:
-        if self.fit is None:
-            raise NotFittedError("the agent is not fitted yet: call fit first")
-        return self.fit
-
-    @property
     def _gain(self) -> float | None:
         """The gain of the fit, of the trials' own policy, or None."""
         if self.policy is not None or (self.fit is None and self.source.are_places):
             return None
-        return self._fitted.system.gain
+        return float(self.trials.gain_)
 
     def _neighborhood_after(self, t: ArrayLike, shape: tuple[int, ...]) -> IntArray:
         """Return the neighborhoods by which `predict` values the states after timesteps t."""
@@ -107,13 +101,13 @@ class ActionEvidence:
         if self.policy is not None:
             told = "with t=, successors have values of the trials' policy: leave t= or policy= out"
             raise InvalidInputError(told)
-        system = self._fitted.system
-        system.neighborhood_at(time)  # raises unless these are timesteps
-        return system.neighborhood_at(time.ravel() + 1)
+        neighborhood_at = self.trials.system_.neighborhood_at
+        neighborhood_at(time)  # raises unless these are timesteps
+        return np.asarray(neighborhood_at(time.ravel() + 1))
 
     def _successor_value(self, k: int, states: States) -> tuple[FloatArray, BoolArray]:
         """Return values by neighborhood k, or the most sampled (-1), and which are determined."""
-        fit, n = self._fitted, len(states)
+        fit, n = self.trials._last_fit, len(states)
         neighborhood = fit.most_sampled(states) if k < 0 else np.full(n, k)
         values = fit.system.values(fit.encoding.rows(states), neighborhood)
         known = fit.states_determined(states, neighborhood) if fit.source.are_places else True
@@ -164,7 +158,7 @@ class CountedEvidence(ActionEvidence):
             policy = self.trials.policy
             if policy is None or callable(policy):
                 return None
-        elif callable(policy) or np.ndim(policy) == 0:
+        elif callable(policy):
             if isinstance(encoding.space, spaces.Dict | spaces.Tuple):
                 told = f"values of a policy need observations in one array; got {encoding.space}"
                 raise InvalidInputError(told)
@@ -212,7 +206,7 @@ class CountedEvidence(ActionEvidence):
 
     def _ahead(self, states: IntArray, value: Any) -> FloatArray:
         """Return r - g τ + E v(s'), shape (n, A), with given values of successors."""
-        counts, encoding, gain = self._counts, self.trials.encoding, self._fitted.system.gain
+        counts, encoding, gain = self._counts, self.trials.encoding, self.trials.gain_
         v, told = value(np.arange(encoding.n))
         over = 0, encoding.n_states - encoding.n  # the terminal state has the value 0
         v, known = np.pad(np.where(told, v, 0.0), over), np.pad(1.0 * told, over, constant_values=1)
@@ -287,7 +281,7 @@ class VectorEvidence(ActionEvidence):
     def _ahead(self, states: States, value: Any) -> FloatArray:
         """Return r - g τ + E v(s'), shape (n, A), with given values of successors."""
         equations, asked = self._valued(lambda following: value(following)[0]), self._pairs(states)
-        weights = equations.weights(self._fitted.system.gain)[:, 0]
+        weights = equations.weights(self.trials.gain_)[:, 0]
         return equations.where_seen(asked, asked @ weights)
 
     def _least_errors(self, states: States) -> Any:

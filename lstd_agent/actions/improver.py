@@ -26,6 +26,7 @@ from lstd_agent.errors import InvalidInputError
 from lstd_agent.trials.counts import ActionCounts
 from lstd_agent.trials.kept import KeptTrials, check_timed
 from lstd_agent.trials.policies import ActionNumbers
+from lstd_agent.trials.recording import Recording
 
 Judged: TypeAlias = tuple[list[Undecided], list[str]]
 """The undecided actions, and how sure the policy's actions are, as lines of text."""
@@ -191,13 +192,9 @@ class CountedImprover(Improver):
 
     def reduced(self, trials: KeptTrials) -> tuple[ActionCounts, FloatArray]:
         """Return the counts and starts of trials."""
-        states, S = trials.observations.astype(np.int64), len(self.actions)
-        living = states[:, :-1] != (self.encoding.terminal if self.encoding.ends else UNKNOWN)
-        moves = states[:, :-1], trials.part("actions").astype(np.int64), states[:, 1:]
-        parts: Any = [*moves, trials.rewards, trials.durations]
-        parts = [None if part is None else part[living] for part in parts]
-        starts = np.bincount(states[:, 0], minlength=S).astype(np.float64)
-        return ActionCounts.of(S, self.n_actions, *parts), starts
+        counts = Recording(self.encoding, 1, self.n_actions).by_action(trials)
+        starts = np.bincount(trials.observations[:, 0], minlength=len(self.actions))
+        return counts, starts.astype(np.float64)
 
     def add(self, rounds: Sequence[Any], figures: dict[str, float]) -> None:
         """Add trials of any policy, as `reduced` returns them."""

@@ -24,12 +24,13 @@ from lstd_agent.actions.record import Iteration, SavedSearch, Undecided, earned,
 from lstd_agent.arrays import FloatArray
 from lstd_agent.errors import InvalidInputError, NotFittedError, check_choice, check_integer
 from lstd_agent.features.tables import Features
+from lstd_agent.features.vectors import Polynomial
 from lstd_agent.figure_style import COLORS, DASHES, WIDTH, new_figure, styled
 from lstd_agent.packing import Makers, function, read, refusing, write
 from lstd_agent.persistence import MAKERS
 from lstd_agent.trials.collect import AnyEnv, Explore, Request, check_explore
 from lstd_agent.trials.encoding import ObservationKind, make_encoding
-from lstd_agent.trials.policies import Policy, discrete_actions, make_actor
+from lstd_agent.trials.policies import Policy, as_given, discrete_actions, make_actor
 from lstd_agent.trials.recording import Recording
 from lstd_agent.trials.store import Termination
 from lstd_agent.trials.workers import EnvSource, collect, make_env, spaces_of
@@ -79,7 +80,7 @@ class PolicyIteration:
         The advantage of an action must exceed this many standard errors of the mean of r - g τ +
         v(s') over the transitions of the two actions. With 0 the best action by all samples is
         taken, and chance may keep changing equally good actions.
-    policy : array_like, optional
+    policy : array_like or OptimalPolicy, optional
         Actions (S,) of Discrete observations for the first iteration. By default that iteration
         takes all actions uniformly, at all timesteps.
     seed : int, optional
@@ -150,7 +151,7 @@ class PolicyIteration:
         """Return the improver; raise if features or a policy do not fit the task."""
         space, action_space = spaces_of(self.env)
         actions, ends = discrete_actions(action_space), self.on_termination == "absorb"
-        given = _constant if features is None else features  # counted states need none
+        given = Polynomial(0) if features is None else features  # counted states need none
         encoding: Any = make_encoding(space, given, ends, self.observations)
         has_features = features is not None or pair_features is not None
         if not encoding.is_counted:
@@ -165,6 +166,7 @@ class PolicyIteration:
             told += "observations='vectors'"
             raise InvalidInputError(told)
         if policy is not None:
+            policy = as_given(policy)
             make_actor(policy, space, action_space, None)
             if np.ndim(policy) != 1:
                 raise InvalidInputError(f"policy= is an array of actions (S,); got {policy!r}")
@@ -361,7 +363,3 @@ class PolicyIteration:
         with refusing(path):
             search._improver.restore(saved.samples, saved.tried)
         return search
-
-
-def _constant(observations: Any) -> FloatArray:
-    return np.ones((len(observations), 1))

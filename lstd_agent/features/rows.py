@@ -69,6 +69,10 @@ def dense(rows: Rows) -> FloatArray:
 
 def squared_distances(x: Rows, y: Rows) -> FloatArray:
     """Return squared distances (n, m) between rows of x (n, d) and y (m, d), dense or CSR."""
+    if not is_sparse(x):
+        from scipy.spatial.distance import cdist  # takes long to import
+
+        return np.asarray(cdist(x, y, "sqeuclidean"))
     # ‖x - y‖² by one matrix product; rounding may leave a tiny negative number.
     squared: FloatArray = dense(x @ y.T)
     squared *= -2.0
@@ -187,7 +191,7 @@ class Kernel:
 
     def __call__(self, x: Rows, y: Rows) -> FloatArray:
         """Return k between every row of x (n, d) and every row of y (m, d), shape (n, m)."""
-        return self._of_squared_distance(_exact_squared_distances(x, y))
+        return self._of_squared_distance(squared_distances(x, y))
 
     def paired(self, x: Rows, y: Rows) -> FloatArray:
         """Return k between rows of ``x`` and the same rows of ``y`` (..., d), shape (...)."""
@@ -205,16 +209,7 @@ class Kernel:
         """Return this kernel with a number for its width, measured on ``features`` (m, d)."""
         if self.width != "median":
             return self
-        squared = _exact_squared_distances(features, features)
+        squared = squared_distances(features, features)
         distance = np.sqrt(squared[np.triu_indices(len(squared), 1)])
         positive = distance[distance > 0.0]
         return Kernel(self.name, float(np.median(positive)) if positive.size else 1.0)
-
-
-def _exact_squared_distances(x: Rows, y: Rows) -> FloatArray:
-    """Return squared distances (n, m), between dense rows without cancellation."""
-    if is_sparse(x):
-        return squared_distances(x, y)
-    from scipy.spatial.distance import cdist  # takes long to import
-
-    return np.asarray(cdist(x, y, "sqeuclidean"))

@@ -7,8 +7,6 @@ scikit-learn transformer. Vectors take the last two; `lstd_agent.features.vector
 
 from __future__ import annotations
 
-import dataclasses
-import pickle
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
@@ -19,7 +17,7 @@ from scipy import sparse
 
 from lstd_agent.arrays import FloatArray
 from lstd_agent.errors import InvalidInputError, NotFittedError, check_integer
-from lstd_agent.features.rows import Rows, as_rows, as_vectors, frozen_array, is_sparse
+from lstd_agent.features.rows import Rows, as_rows, as_vectors, frozen_array
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -164,9 +162,8 @@ class Standardized:
     def __call__(self, observations: NDArray[np.generic]) -> Any:
         """Return the features (n, d) of observations (n, k)."""
         if self.mean is None or self.deviation is None:
-            raise NotFittedError(
-                "mean and deviation are not known: collect trials first, or use measured(samples)"
-            )
+            told = "mean and deviation are unknown: collect trials first, or use measured(samples)"
+            raise NotFittedError(told)
         mean = np.asarray(self.mean, dtype=np.float64)
         x = (as_vectors(observations, mean.size) - mean) / np.asarray(self.deviation)
         return getattr(self.features, "transform", self.features)(x)
@@ -213,20 +210,3 @@ class _Checked:
             told += f"{self.d} features before, and {rows.shape[1]} of {len(rows)} observations"
             raise InvalidInputError(told)
         return rows
-
-
-def same_features(a: Any, b: Any) -> bool:
-    """Whether features, or options, are equal by value; False if unknown."""
-    if a is b:
-        return True
-    if dataclasses.is_dataclass(a) and type(a) is type(b):
-        return all(same_features(value, vars(b)[name]) for name, value in vars(a).items())
-    if is_sparse(a) or is_sparse(b):
-        both = is_sparse(a) and is_sparse(b) and a.shape == b.shape
-        return both and (a != b).nnz == 0
-    if isinstance(a, np.ndarray | list | tuple | float | int) and not callable(b):
-        return np.array_equal(np.asarray(a), np.asarray(b))
-    try:
-        return type(a) is type(b) and pickle.dumps(a) == pickle.dumps(b)
-    except (pickle.PicklingError, AttributeError, TypeError):
-        return False

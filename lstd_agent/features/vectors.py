@@ -107,8 +107,8 @@ class RadialBasis:
         """Place ``n`` centers, at least 2, where ``samples`` (m, k) are, by k-means.
 
         Dimensions are measured in standard deviations of the samples. The width of all bumps is the
-        median distance of a center to the nearest other. Lloyd's iteration begins as in Arthur &
-        Vassilvitskii (2007), k-means++, with random numbers of the ``seed``.
+        median distance of a center to the nearest other. SciPy's Lloyd iteration begins with
+        k-means++ (Arthur & Vassilvitskii 2007), by random numbers of the ``seed``.
 
         Raises
         ------
@@ -122,7 +122,10 @@ class RadialBasis:
             raise InvalidInputError(told)
         scale = x.std(axis=0)
         scale[scale == 0.0] = 1.0
-        centers = _lloyd(x / scale, n, np.random.default_rng(check_integer("seed", seed, 0)))
+        from scipy.cluster.vq import kmeans2  # takes long to import
+
+        seed = check_integer("seed", seed, 0)
+        centers, _ = kmeans2(x / scale, n, _KMEANS_ITERATIONS, minit="++", rng=seed)
         apart = squared_distances(centers, centers)
         np.fill_diagonal(apart, np.inf)
         return cls(centers * scale, scale * np.sqrt(np.median(apart.min(axis=1))))
@@ -299,23 +302,3 @@ class RandomFourier:
         phase = rng.uniform(0.0, 2.0 * np.pi, self.d)
         frequency = rng.standard_normal((x.shape[1], self.d))
         return np.asarray(np.sqrt(2.0 / self.d) * np.cos(x @ frequency + phase))
-
-
-def _lloyd(x: FloatArray, n: int, rng: np.random.Generator) -> FloatArray:
-    """Return n different centers (n, k) of points (m, k), at least n of which differ."""
-    centers = x[rng.integers(len(x))][None]
-    while len(centers) < n:
-        # Exact differences here: a point that is a center must never be drawn again.
-        nearest = np.min([np.square(x - c).sum(axis=1) for c in centers], axis=0)
-        chosen = x[rng.choice(len(x), p=nearest / nearest.sum())]
-        centers = np.concatenate((centers, chosen[None]))
-    for _ in range(_KMEANS_ITERATIONS):
-        label = squared_distances(x, centers).argmin(axis=1)
-        size = np.bincount(label, minlength=n)
-        sums = np.stack([np.bincount(label, column, n) for column in x.T], axis=1)
-        # A center that has lost all its points stays where it is.
-        moved = np.where(size[:, None] > 0, sums / np.maximum(size, 1)[:, None], centers)
-        if np.array_equal(moved, centers):
-            break
-        centers = moved
-    return np.asarray(centers)

@@ -128,7 +128,10 @@ def _pairwise(distributions: FloatArray, distance: DistributionDistance) -> Squa
 
     def squared(anchor: int, start: int, stop: int) -> FloatArray:
         p = distributions[anchor]
-        return np.array([distance(p, q) ** 2 for q in distributions[start:stop]])
+        found = np.array([distance(p, q) for q in distributions[start:stop]], dtype=np.float64)
+        if (found < 0.0).any():
+            raise InvalidInputError(f"a distance is a number of at least 0; got {found.min()}")
+        return found**2
 
     return squared
 

@@ -52,15 +52,13 @@ def check_explore(explore: Any, t_max: int) -> Explore:
     half = (t_max + 1) // 2
     if isinstance(explore, int | np.integer) and not isinstance(explore, bool):
         if not 0 <= explore <= half:
-            raise InvalidInputError(
-                f"explore={explore} actions need as many timesteps: half a trial has {half}"
-            )
+            told = f"explore={explore} actions need as many timesteps: half a trial has {half}"
+            raise InvalidInputError(told)
         return int(explore)
     if callable(explore) or (isinstance(explore, float | np.floating) and 0.0 <= explore <= 1.0):
         return explore  # type: ignore[no-any-return]
-    raise InvalidInputError(
-        f"explore is a number of actions (int), a probability (float) or a policy; got {explore!r}"
-    )
+    told = f"explore is a number of actions (int), probability (float) or policy; got {explore!r}"
+    raise InvalidInputError(told)
 
 
 @dataclass(frozen=True)
@@ -78,7 +76,6 @@ class Request:
     workers: int = 1
     executor: Executor | None = None
     shard_size: int | None = None
-    is_same_policy: bool = False
     explore: Explore | None = None
     wherever: Callable[[Any], BoolArray] | None = None
     n_stored: int = 0
@@ -145,12 +142,6 @@ class _Rounds:
         is_explored = request.explore is not None
         self.exploration = Exploration(spaces_of_one[1], request) if is_explored else None
 
-    def _reset(self) -> tuple[Any, dict[str, Any]]:
-        """Start over, the first time with the seed."""
-        observation, info = self.env.reset(seed=self.seed)
-        self.seed = None
-        return observation, info
-
     def _encoded(self, observations: Any, t: int, n: int) -> States:
         """Return the states of the first n copies; an error names the timestep."""
         try:
@@ -162,7 +153,8 @@ class _Rounds:
         """Run one trial in each copy of a vector environment; record the first ``n_trials``."""
         env, t_max, n = self.env, request.t_max, request.n_trials
         mode = env.metadata.get("autoreset_mode")
-        observation, info = self._reset()
+        observation, info = env.reset(seed=self.seed)
+        self.seed = None  # for the first trials only
         states = self._encoded(observation, 0, n)
         trials = LockstepTrials(self.recording, states, request.first, request.n_stored)
         exploration, taken = self.exploration, None
@@ -181,8 +173,8 @@ class _Rounds:
                 _check_truncation(truncated[:n] & trials.living & ~newly_ended, t, t_max)
                 if mode == AutoresetMode.SAME_STEP:
                     for i in np.flatnonzero(ended[:n]).tolist():
-                        last = _final_observation(observation, info["final_obs"], i)
-                        states[i] = self._encoded(spaces.as_batch(last), t + 1, 1)[0]
+                        last = spaces.as_batch(spaces.take(info["final_obs"], i))
+                        states[i] = self._encoded(last, t + 1, 1)[0]
                 if mode == AutoresetMode.DISABLED and t < t_max:
                     # Copies whose trial has ended step on, unobserved, together with the others.
                     observation, info = env.reset(options={"reset_mask": ended})
@@ -199,7 +191,8 @@ class _Rounds:
         exploration, taken = self.exploration, None
         try:
             for _ in range(request.n_trials):
-                observation, info = self._reset()
+                observation, info = env.reset(seed=self.seed)
+                self.seed = None  # for the first trial only
                 trials.start(observation)
                 if exploration is not None:
                     exploration.begin(1)
@@ -279,34 +272,25 @@ def _action_mask(info: dict[str, Any], n: int, n_actions: int) -> BoolArray | No
         return None
     allowed = np.asarray(mask).reshape(-1, n_actions).astype(bool)
     if len(allowed) != n:
-        raise InvalidInputError(
-            f"action masks of {n} trials have shape ({n}, {n_actions}); got {np.shape(mask)}"
-        )
-    told = info.get("_action_mask")  # which copies of a vector environment have a mask
-    if told is not None and np.shape(told) == (n,):
-        allowed = allowed | ~np.asarray(told, dtype=bool)[:, None]
+        told = f"action masks of {n} trials have shape ({n}, {n_actions}); got {np.shape(mask)}"
+        raise InvalidInputError(told)
+    has_mask = info.get("_action_mask")  # which copies of a vector environment have one
+    if has_mask is not None and np.shape(has_mask) == (n,):
+        allowed = allowed | ~np.asarray(has_mask, dtype=bool)[:, None]
     if not allowed.any(axis=1).all():
-        raise InvalidInputError(
-            f"the action mask of trial {int(np.argmin(allowed.any(axis=1)))} allows no action"
-        )
+        told = f"the action mask of trial {int(np.argmin(allowed.any(axis=1)))} allows no action"
+        raise InvalidInputError(told)
     return allowed
-
-
-def _final_observation(like: Any, final: Any, i: int) -> Any:
-    """Return copy i's last observation from the infos, which may hold a Dict key by key."""
-    if isinstance(like, dict) and isinstance(final, dict):
-        return {key: _final_observation(part, final[key], i) for key, part in like.items()}
-    return final[i]
 
 
 def _durations(info: dict[str, Any], ended: BoolArray) -> FloatArray | None:
     """Return how long the step of each copy takes, NaN if the info has no number for it."""
     times: FloatArray | None = None
     # If a copy is reset within its last step, that step's info is in final_info.
-    for told, where in ((info, True), (info.get("final_info", {}), ended)):
-        if "duration" in told:
-            has = np.broadcast_to(told.get("_duration", True), ended.shape) & where
-            times = np.where(has, told["duration"], np.nan if times is None else times)
+    for each, where in ((info, True), (info.get("final_info", {}), ended)):
+        if "duration" in each:
+            has = np.broadcast_to(each.get("_duration", True), ended.shape) & where
+            times = np.where(has, each["duration"], np.nan if times is None else times)
     return times
 
 

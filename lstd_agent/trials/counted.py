@@ -97,9 +97,8 @@ class TrialSample:
         """Return a checked sample, or raise `InvalidInputError`."""
         states = trials.observations[:, :, 0]
         if states.dtype.kind not in "iu" or trials.observations.shape[2] != 1:
-            raise InvalidInputError(
-                f"states of a sample are integers; got {states.dtype} {trials.observations.shape}"
-            )
+            told = f"states of samples are integers; got {states.dtype} {trials.observations.shape}"
+            raise InvalidInputError(told)
         fits = hashes.dtype == np.uint64 and hashes.shape == (len(states),)
         if not fits or (hashes[1:] < hashes[:-1]).any():
             raise InvalidInputError("a sample of trials has one hash a trial, in ascending order")
@@ -344,9 +343,8 @@ class Batches:
     def check_t_max(self, t_max: int) -> None:
         """Raise `InvalidInputError` if the trials so far have another last timestep."""
         if self.t_max not in (None, t_max):
-            raise InvalidInputError(
-                f"the trials so far have t_max = {self.t_max}; got {t_max}: keep it, or reset()"
-            )
+            told = f"the trials so far have t_max = {self.t_max}; got {t_max}: keep it, or reset()"
+            raise InvalidInputError(told)
 
 
 def _times(portion: Portion) -> Any:

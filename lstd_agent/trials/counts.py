@@ -8,7 +8,7 @@ and those of different trials add up.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,7 +62,7 @@ class TransitionCounts:
     duration_sums: sparse.csr_array | None = None
 
     @classmethod
-    def of(cls, counts: CountsLike) -> TransitionCounts:
+    def of(cls, counts: Any) -> TransitionCounts:
         """Return checked counts.
 
         Parameters
@@ -90,11 +90,10 @@ class TransitionCounts:
     def __add__(self, other: TransitionCounts) -> TransitionCounts:
         if not isinstance(other, TransitionCounts):
             raise InvalidInputError(f"counts do not add to {type(other).__name__}")
-        if (self.n_states, self.t_max) != (other.n_states, other.t_max):
-            raise InvalidInputError(
-                f"counts of {self.n_states} states and t_max {self.t_max} do not add to counts "
-                f"of {other.n_states} states and t_max {other.t_max}"
-            )
+        ours, theirs = ((each.n_states, each.t_max) for each in (self, other))
+        if ours != theirs:
+            told = f"counts of as many states, up to t_max, {ours} do not add to counts of {theirs}"
+            raise InvalidInputError(told)
         check_timed(self.duration_sums is not None, other.duration_sums)
         are_whole = self.n_at is None and other.n_at is None
         return TransitionCounts(
@@ -122,19 +121,6 @@ class TransitionCounts:
         return int(self.transition_counts.shape[0]) - 1
 
 
-class CountsLike(Protocol):
-    """Anything with the attributes of `TransitionCounts`; see there."""
-
-    @property
-    def n_states(self) -> int: ...  # noqa: D102
-    @property
-    def n_trials(self) -> int: ...  # noqa: D102
-    @property
-    def transition_counts(self) -> Any: ...  # noqa: D102
-    @property
-    def reward_sums(self) -> Any: ...  # noqa: D102
-
-
 def check_counts(counts: TransitionCounts) -> None:
     """Raise `InvalidInputError` unless trials can have these counts."""
     S, n, N, n_at = counts.n_states, counts.n_trials, counts.transition_counts, counts.n_at
@@ -153,9 +139,8 @@ def check_counts(counts: TransitionCounts) -> None:
         except ValueError as error:
             raise InvalidInputError(f"{name} is not a valid CSR matrix: {error}") from None
     if N.dtype.kind not in "iu" or N.data.min(initial=0) < 0:
-        raise InvalidInputError(
-            f"transition_counts are integers of at least 0; got {N.dtype}, {N.data.min(initial=0)}"
-        )
+        told = f"transition_counts are integers from 0; got {N.dtype}, {N.data.min(initial=0)}"
+        raise InvalidInputError(told)
     for name, matrix in sums.items():
         if matrix.dtype.kind not in "fiu" or not (np.abs(matrix.data) <= MAX_REWARD * n).all():
             raise InvalidInputError(f"{name} must be finite, at most {MAX_REWARD:g} a trial")
@@ -296,9 +281,8 @@ class ActionCounts:
             or (times is not None and times.shape != (len(key), 3))
             or (times is not None and times[:, 0].min(initial=0) < 0)
         ):
-            raise InvalidInputError(
-                f"the counts are not of {self.n_states} states and {self.n_actions} actions"
-            )
+            told = f"the counts are not of {self.n_states} states and {self.n_actions} actions"
+            raise InvalidInputError(told)
         return self
 
     @property
@@ -315,11 +299,10 @@ class ActionCounts:
 
     def check_adds(self, other: ActionCounts) -> None:
         """Raise `InvalidInputError` unless the numbers of states and actions agree."""
-        if (self.n_states, self.n_actions) != (other.n_states, other.n_actions):
-            raise InvalidInputError(
-                f"counts of {self.n_states} states and {self.n_actions} actions do not add to "
-                f"counts of {other.n_states} and {other.n_actions}"
-            )
+        ours, theirs = ((each.n_states, each.n_actions) for each in (self, other))
+        if ours != theirs:
+            told = f"counts of as many states and actions, {ours}, do not add to counts of {theirs}"
+            raise InvalidInputError(told)
         if len(self.key) and len(other.key):
             check_timed(self.times is not None, other.times)
 
@@ -410,9 +393,8 @@ def total(a: Any, b: Any) -> Any:
 def grouped(key: IntArray, n_keys: int, *weights: NDArray[np.number]) -> Any:
     """Return the distinct keys, ascending, how often each occurs, and its sum of each weight."""
     if n_keys >= LARGEST_KEY:
-        raise InvalidInputError(
-            "there are too many states and actions to count: give observations='vectors'"
-        )
+        told = "there are too many states and actions to count: give observations='vectors'"
+        raise InvalidInputError(told)
     # A table touches every possible key, sorting only those that occur.
     if n_keys <= 4 * key.size + 4096:
         table = np.bincount(key, minlength=n_keys)

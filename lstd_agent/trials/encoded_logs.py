@@ -65,9 +65,8 @@ def as_logged(
                 raise InvalidInputError(f"the trials hold their {name}: leave {name}= out")
         return whole if action_space is None else replace(whole, action_space=action_space)
     if hasattr(observations, "columns"):
-        raise InvalidInputError(
-            "make trials of a table by LoggedTrials.from_frame(frame, trial=..., ...)"
-        )
+        told = "make trials of a table by LoggedTrials.from_frame(frame, trial=..., ...)"
+        raise InvalidInputError(told)
     if rewards is None:
         raise InvalidInputError("rewards are missing: give those of each trial")
     return LoggedTrials.of(observations, rewards, action_space=action_space, **parts)
@@ -91,9 +90,8 @@ def encoded_trials(
             )
     T = check_integer("t_max", t_max, 0) + 1
     if longest < T - 1 and known is None:
-        raise InvalidInputError(
-            f"no trial has timestep {t_max}: give a t_max of at most {longest}, the longest one's"
-        )
+        told = f"no trial has timestep {t_max}: give a t_max of at most {longest}"
+        raise InvalidInputError(told)
     ended = trials.terminated & (trials.lengths <= T)
     if ended.any() and not encoding.ends:
         i = int(np.argmax(ended))
@@ -135,9 +133,8 @@ def _encoded(encoding: Encoding, trials: LoggedTrials) -> States:
         if outside.any():
             place = int(np.argmax(outside))
             i, t = _place(trials.lengths + 1, place)
-            raise InvalidInputError(
-                f"observation {t} of trial {i} is {states[place]}, outside {encoding.space}"
-            )
+            told = f"observation {t} of trial {i} is {states[place]}, outside {encoding.space}"
+            raise InvalidInputError(told)
     return states
 
 
@@ -158,12 +155,11 @@ def action_numbers(
     space = None if trials.actions is None else _action_space(trials, policy)
     if not isinstance(space, spaces.Discrete):
         return known
-    told = discrete_actions(space)
-    if known is not None and known != told and trials.action_space is not None:
-        raise InvalidInputError(
-            f"actions of the trials so far are {in_words(known)}; the log has {space}"
-        )
-    return known or told
+    found = discrete_actions(space)
+    if known is not None and known != found and trials.action_space is not None:
+        told = f"actions of the trials so far are {in_words(known)}; the log has {space}"
+        raise InvalidInputError(told)
+    return known or found
 
 
 def _action_space(trials: LoggedTrials, policy: Any) -> gym.Space[Any]:
@@ -213,9 +209,8 @@ def check_actions(
 ) -> None:
     """Raise unless a policy takes the logged actions, as often as its table says."""
     if trials.actions is None:
-        raise InvalidInputError(
-            "policy= is compared with actions, and the log has none: give actions, or leave it out"
-        )
+        told = "policy= is compared with actions, and the log has none: give actions, or no policy"
+        raise InvalidInputError(told)
     action_space = _action_space(trials, policy)
     actor = make_actor(policy, encoding.space, action_space, batched)
     if callable(policy):

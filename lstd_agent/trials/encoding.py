@@ -98,9 +98,8 @@ class _Shared:
             try:
                 observations = each_array(lambda *parts: np.stack(parts), *observations)
             except (TypeError, ValueError, LookupError) as error:
-                raise InvalidInputError(
-                    f"a list of observations of {self.space} has one in each place: {error}"
-                ) from error
+                told = f"a list of observations of {self.space} has one in each place: {error}"
+                raise InvalidInputError(told) from error
         if is_batch(self.space, observations):
             states = self.encode(observations)
             return states, (len(states),)
@@ -146,9 +145,8 @@ class CountedEncoding(_Shared):
         super().__init__(space, features, ends)
         numbering = Numbering.of(space)
         if numbering is None:
-            raise InvalidInputError(
-                f"there are too many observations of {space} to count: give observations='vectors'"
-            )
+            told = f"{space} has too many observations to count: give observations='vectors'"
+            raise InvalidInputError(told)
         self.numbering, self.n, self.terminal = numbering, numbering.n, numbering.n
         self.is_discrete = isinstance(space, spaces.Discrete)
         self.start = int(numbering.low[0])
@@ -190,9 +188,8 @@ class CountedEncoding(_Shared):
             whole = observations.astype(np.int64)
             observations = whole if (whole == observations).all() else observations
         if self.is_discrete and np.ndim(observations) != 1:
-            raise InvalidInputError(
-                f"observations of {self.space} are one number each; got {np.shape(observations)}"
-            )
+            told = f"observations of {self.space} are one number each; got {np.shape(observations)}"
+            raise InvalidInputError(told)
         return self.encode(observations)
 
     def hold(self, observation: Any) -> int:

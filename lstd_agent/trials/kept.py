@@ -100,10 +100,9 @@ class KeptTrials:
             raise InvalidInputError(f"observations must be real numbers; got {states.dtype}")
         if states.dtype.kind == "f" and np.isinf(states).any():
             trial, t = np.argwhere(np.isinf(states))[0][:2]
-            raise InvalidInputError(
-                f"observations must be finite; one of trial {trial} at timestep {t} is not"
-            )
-        check_rewards(paid, _WHERE)
+            told = f"observations must be finite; one of trial {trial} at timestep {t} is not"
+            raise InvalidInputError(told)
+        check_range("rewards", paid, _WHERE)
         were_explored = _checked("explored", explored, "b", paid.shape)
         sizes = _checked("lengths", lengths, "iu", (m,))
         if sizes is not None and not 1 <= sizes.min() <= sizes.max() <= n:
@@ -138,9 +137,8 @@ class KeptTrials:
             raise InvalidInputError(f"kept trials do not add to {type(other).__name__}")
         ours, theirs = self.observations.shape[1:], other.observations.shape[1:]
         if ours != theirs:
-            raise InvalidInputError(
-                f"trials of shape {ours} (timesteps, components) do not add to {theirs}"
-            )
+            told = f"trials of shape {ours} (timesteps, components) do not add to {theirs}"
+            raise InvalidInputError(told)
         check_timed(self.durations is not None, other.durations)
         return together([self, other])
 
@@ -230,8 +228,8 @@ def together(
     return KeptTrials(**parts)
 
 
-def check_range(what: str, numbers: FloatArray, least: float, where: str) -> None:
-    """Raise unless numbers are in a range; ``where`` formats the index of one that is not."""
+def check_range(what: str, numbers: FloatArray, where: str, least: float = -MAX_REWARD) -> None:
+    """Raise unless numbers are not huge; ``where`` formats the index of one that is."""
     fine = (numbers >= least) & (numbers <= MAX_REWARD)
     if not fine.all():
         index = np.argwhere(~fine)[0]
@@ -239,11 +237,6 @@ def check_range(what: str, numbers: FloatArray, least: float, where: str) -> Non
             f"{what} must be finite, from {least:g} to {MAX_REWARD:g}; got {numbers[tuple(index)]} "
             + where.format(*index)
         )
-
-
-def check_rewards(rewards: FloatArray, where: str) -> None:
-    """Raise unless rewards are finite and not huge."""
-    check_range("rewards", rewards, -MAX_REWARD, where)
 
 
 def drawn_trials(
@@ -290,16 +283,15 @@ def checked_durations(durations: ArrayLike, shape: tuple[int, ...], where: str) 
     if times.shape not in ((), shape):
         raise InvalidInputError(f"durations have the shape {shape}; got {durations!r}")
     times = np.broadcast_to(times, shape)
-    check_range("durations", times, 0.0, where)
+    check_range("durations", times, where, 0.0)
     return times
 
 
 def check_timed(is_timed: bool | None, durations: Any) -> None:
     """Raise unless durations are given if trials are timed; None if that is not known yet."""
     if is_timed not in (None, durations is not None):
-        raise InvalidInputError(
-            "some trials or steps have durations and others do not: give all durations, or none"
-        )
+        told = "some trials or steps have durations and others do not: give all durations, or none"
+        raise InvalidInputError(told)
 
 
 def _allocated(shape: tuple[int, ...], dtype: Any, in_file: bool) -> NDArray[Any]:
@@ -332,7 +324,6 @@ def _checked(name: str, given: ArrayLike | None, kinds: str, shape: tuple[int, .
         return None
     checked = plain_array(given, name)
     if checked.shape != shape or checked.dtype.kind not in kinds:
-        raise InvalidInputError(
-            f"{name} of these trials have shape {shape}; got {checked.shape}, {checked.dtype}"
-        )
+        told = f"{name} of these trials have shape {shape}; got {checked.shape}, {checked.dtype}"
+        raise InvalidInputError(told)
     return checked

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.trials.kept import check_rewards, checked_durations
+from lstd_agent.trials.kept import check_range, checked_durations
 from lstd_agent.trials.spaces import batch_size, each_array, plain_array, real_array
 
 Columns = str | Sequence[str]
@@ -112,17 +112,15 @@ class LoggedTrials:
                 raise InvalidInputError(f"rewards are of {m} trials, {name} of {len(parts)}")
         ended = plain_array([False] * m if terminated is None else terminated, "terminated")
         if ended.shape != (m,) or ended.dtype != bool:
-            raise InvalidInputError(
-                f"terminated is a bool for each of {m} trials, whether it ended; got {terminated!r}"
-            )
+            told = f"terminated is a bool for each of {m} trials; got {terminated!r}"
+            raise InvalidInputError(told)
         for i, batch in enumerate(observed):
             where = f"at timestep {{0}} of trial {i}"
             each = real_array(paid[i], f"rewards of trial {i}")
             if each.ndim != 1 or not each.size:
-                raise InvalidInputError(
-                    f"rewards of trial {i} are one number a timestep, at least one; got {paid[i]!r}"
-                )
-            check_rewards(each, where)
+                told = f"rewards of trial {i} are numbers, at least one; got {paid[i]!r}"
+                raise InvalidInputError(told)
+            check_range("rewards", each, where)
             paid[i], n = each, len(each)
             if batch_size(batch) != n + 1:
                 raise InvalidInputError(
@@ -133,9 +131,8 @@ class LoggedTrials:
             if taken is not None:
                 taken[i] = plain_array(taken[i], "the actions of a trial")
                 if taken[i].shape[:1] != (n,):
-                    raise InvalidInputError(
-                        f"actions of trial {i}: {taken[i].shape}; give one action for each reward"
-                    )
+                    told = f"actions of trial {i}: {taken[i].shape}; give one for each reward"
+                    raise InvalidInputError(told)
             if times is not None:
                 times[i] = checked_durations(times[i], each.shape, where)
         return cls(observed, paid, taken, ended, observation_space, action_space, times)
@@ -210,14 +207,12 @@ class LoggedTrials:
         terminated = []
         for episode in dataset.iterate_episodes():
             if "duration" in (getattr(episode, "infos", None) or {}):
-                raise InvalidInputError(
-                    "the episodes have durations in infos: give LoggedTrials.of(..., durations=)"
-                )
+                told = "the episodes have durations in infos: give LoggedTrials.of(..., durations=)"
+                raise InvalidInputError(told)
             ended = np.asarray(episode.terminations, dtype=bool)
             if ended[:-1].any():
-                raise InvalidInputError(
-                    f"episode {episode.id} terminates at timestep {np.argmax(ended)} and goes on"
-                )
+                told = f"episode {episode.id} terminates at timestep {np.argmax(ended)} and goes on"
+                raise InvalidInputError(told)
             terminated.append(ended[-1:].any())
             for name, part in parts.items():
                 part.append(getattr(episode, name))
@@ -249,9 +244,8 @@ def _column(frame: Any, name: Any, role: str) -> NDArray[Any]:
     elif isinstance(frame, np.ndarray) and frame.dtype.names:
         names = list(frame.dtype.names)
     else:
-        raise InvalidInputError(
-            f"a table is a DataFrame, a structured array or a dict; got {type(frame).__name__}"
-        )
+        told = f"a table is a DataFrame, a structured array or a dict; got {type(frame).__name__}"
+        raise InvalidInputError(told)
     if name not in names:
         raise InvalidInputError(f"{role}={name!r} is no column; there are {names}")
     return plain_array(frame[name], f"a column {name!r}")
@@ -269,17 +263,14 @@ def _trials_of(columns: dict[str, NDArray[Any]], drop_last: bool) -> dict[str, A
     for role, column in columns.items():
         n_axes = max(column.ndim, 1) if role.endswith(("observation", "action")) else 1
         if reward.ndim != 1 or column.shape[:1] != reward.shape or column.ndim != n_axes:
-            raise InvalidInputError(
-                f"a column has one entry a row; got {role} {column.shape} and reward {reward.shape}"
-            )
+            told = f"columns have one entry a row; got {role} {column.shape}, reward {reward.shape}"
+            raise InvalidInputError(told)
     if reward.dtype.kind not in "fiub":
-        raise InvalidInputError(
-            f"rewards are numbers; got {reward[:3]!r}: convert what a reader left as text"
-        )
+        told = f"rewards are numbers; got {reward[:3]!r}: convert what a reader left as text"
+        raise InvalidInputError(told)
     if (steps := columns.get("timestep")) is not None and steps.dtype.kind not in "iuf":
-        raise InvalidInputError(
-            f"timesteps are integers; got {steps[0]}: count the steps of each trial"
-        )
+        told = f"timesteps are integers; got {steps[0]}: count the steps of each trial"
+        raise InvalidInputError(told)
     # Trials keep the order in which they begin.
     labels = columns["trial"]
     try:
@@ -287,9 +278,8 @@ def _trials_of(columns: dict[str, NDArray[Any]], drop_last: bool) -> dict[str, A
         if (labels != labels).any():  # as only NaN and NaT are
             raise TypeError("a trial has no number")
     except TypeError:
-        raise InvalidInputError(
-            "trials have numbers or names, all of one kind, and none is missing"
-        ) from None
+        told = "trials have numbers or names, all of one kind, and none is missing"
+        raise InvalidInputError(told) from None
     number = np.argsort(np.argsort(first))[number.ravel()]
     order = np.lexsort((columns.get("timestep", np.arange(len(reward))), number))
     columns, number = {name: column[order] for name, column in columns.items()}, number[order]
@@ -313,8 +303,8 @@ def _trials_of(columns: dict[str, NDArray[Any]], drop_last: bool) -> dict[str, A
     if following is None:  # observations after an end do not matter: repeat the last one
         following = ahead.copy()
         following[last] = observed[last]
-    told = {"t": t, "reward": reward, "timestep": timestep, "expected": expected}
-    told |= {"following": following, "ahead": ahead}
+    facts = {"t": t, "reward": reward, "timestep": timestep, "expected": expected}
+    facts |= {"following": following, "ahead": ahead}
     wrong = {
         "{trial} has timestep {timestep} where {expected} comes next: trials begin at the same "
         "timestep and leave none out. Cut the trial before the gap, or leave it out": (
@@ -343,8 +333,8 @@ def _trials_of(columns: dict[str, NDArray[Any]], drop_last: bool) -> dict[str, A
         if those.any():
             row = int(np.argmax(those))
             label = np.asarray(columns["trial"][row]).item()
-            facts = {name: numbers[row] for name, numbers in told.items()}
-            raise InvalidInputError(message.format(trial=f"trial {label!r}", **facts))
+            here = {name: numbers[row] for name, numbers in facts.items()}
+            raise InvalidInputError(message.format(trial=f"trial {label!r}", **here))
     times = _times(columns, last[is_whole])
     cut = [slice(a, a + k) for a, k in zip(start.tolist(), n.tolist(), strict=True)]
     seen = [np.append(observed[each], following[each][-1:], axis=0) for each in cut]
@@ -362,14 +352,15 @@ def _times(columns: Mapping[str, NDArray[Any]], whole: IntArray) -> Any:
     times: Any = columns.get("duration")
     if "time" in columns:
         if len(whole):
-            raise InvalidInputError(
-                f"no time follows the last row of {columns['trial'][whole[0]]}: give duration="
-            )
-        if columns["time"].dtype.kind not in "fiubM":
-            raise InvalidInputError(
-                f"times are numbers or dates; got the text {columns['time'][0]}: use datetime64"
-            )
-        time = columns["time"]  # differences of small or unsigned integers would wrap around
+            told = f"no time follows the last row of {columns['trial'][whole[0]]}: give duration="
+            raise InvalidInputError(told)
+        time = columns["time"]
+        if time.dtype.kind == "O":  # numbers, perhaps
+            time = np.array(time.tolist())
+        if time.dtype.kind not in "fiubM":
+            told = f"times are numbers or dates; got {time.tolist()[0]!r}: use datetime64"
+            raise InvalidInputError(told)
+        # Differences of small or unsigned integers would wrap around.
         times = np.diff(time if time.dtype.kind in "fM" else time.astype(np.int64))
     is_span = times is not None and times.dtype.kind == "m"
     return times / np.timedelta64(1, "s") if is_span else times

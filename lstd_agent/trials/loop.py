@@ -23,7 +23,7 @@ from lstd_agent.trials.collect import AnyEnv, single_spaces
 from lstd_agent.trials.counted import Batches
 from lstd_agent.trials.encoding import Encoding, ObservationKind, make_encoding
 from lstd_agent.trials.kept import check_timed
-from lstd_agent.trials.policies import ActionNumbers, Actor, Policy, StatedPolicy, make_actor
+from lstd_agent.trials.policies import Actor, Policy, StatedPolicy, make_actor
 from lstd_agent.trials.recording import LockstepTrials, Recording, SequentialTrials, as_rewards
 from lstd_agent.trials.spaces import is_batch, plain_array
 
@@ -38,11 +38,10 @@ _MOST_WAITING, _MOST_MEASURED = 2**18, 2**26
 class UserLoop:
     """Observes the trials of a user's loop; while one is under way, other threads are refused."""
 
-    features: Features
     on_termination: str
     observations: ObservationKind
-    encoding: Encoding | None
-    actions: ActionNumbers | None
+    _features: Features
+    _encoding: Encoding | None
     _stated: StatedPolicy | None
     _batches: Batches
     _lock: AbstractContextManager[Any]
@@ -79,9 +78,8 @@ class UserLoop:
         with self._lock:
             encoding = self._encoding_of(observation_space)
             if self._under_way:
-                raise InvalidInputError(
-                    "a trial is under way: call end_trial(), or drop_trial() to forget it, first"
-                )
+                told = "a trial is under way: call end_trial(), or drop_trial() to forget it, first"
+                raise InvalidInputError(told)
             seed = None if seed is None else check_integer("seed", seed, 0)
             actor, stated = None, self._stated
             if policy is not None:
@@ -91,7 +89,7 @@ class UserLoop:
             self._add_waiting()
             if t_max is not None:
                 self._batches.check_t_max(t_max)
-            vars(self).update(encoding=encoding, _stated=stated)
+            self._encoding, self._stated = encoding, stated
             self._begin(t_max)
             if actor is not None:
                 self._actor = actor, np.random.default_rng(seed), encoding
@@ -150,9 +148,8 @@ class UserLoop:
         elif get_ident() != self._thread:
             raise _other_thread()
         elif trial.terminated:
-            raise InvalidInputError(
-                f"the trial terminated at timestep {t - 1}; call end_trial(), then start another"
-            )
+            told = f"the trial terminated at timestep {t - 1}; call end_trial(), then start another"
+            raise InvalidInputError(told)
         elif not trial.encoding.is_held(trial.last, observation):
             raise _elsewhere(0, t)
         if terminated is not False:
@@ -172,9 +169,8 @@ class UserLoop:
         state, next_state = map(single.encoding.encode, (observation, following))
         shapes = (state.shape[:1], rewards.shape, next_state.shape[:1])
         if n == 0 or shapes != ((n,),) * 3:
-            raise InvalidInputError(
-                f"a batch has as many observations, rewards and next observations; got {shapes}"
-            )
+            told = f"a batch has as many observations, rewards and next observations; got {shapes}"
+            raise InvalidInputError(told)
         ended = _flags(terminated, (n,))
         if trials is None:
             self._flush()
@@ -183,9 +179,8 @@ class UserLoop:
             how = self._batches.n_trials, self._batches.n_stored_trials
             trials = LockstepTrials(single.recording, state, *how)
         if len(trials.states) != n:
-            raise InvalidInputError(
-                f"{len(trials.states)} trials are under way; got observations of {n}"
-            )
+            told = f"{len(trials.states)} trials are under way; got observations of {n}"
+            raise InvalidInputError(told)
         same = (state == trials.states).reshape(n, -1).all(axis=1) | ~trials.living
         if t > 0 and not same.all():
             raise _elsewhere(int(np.argmin(same)), t)
@@ -217,7 +212,7 @@ class UserLoop:
 
     def _begin(self, t_max: int | None = None) -> SequentialTrials:
         """Observe trials up to t_max, by default the last timestep of the first finished one."""
-        encoding = vars(self)["encoding"] = self._encoding_of(None)
+        encoding = self._encoding = self._encoding_of(None)
         recording = Recording(encoding, self._batches.n_batches)
         self._sequential, self._lockstep = SequentialTrials(recording, t_max), None
         return self._sequential
@@ -250,32 +245,30 @@ class UserLoop:
     def _add_waiting(self) -> None:
         """Add up waiting trials, and measure standardized features."""
         self._flush()
-        encoding: Any = self.encoding
+        encoding: Any = self._encoding
         if encoding is None:
             return
         if not encoding.is_measured and self._batches.are_kept:
             seen = self._batches.total.observations
             encoding.measure(seen[: max(1, _MOST_MEASURED // seen[0].size)])
         if isinstance(encoding.given, Standardized):
-            vars(self)["features"] = encoding.given
+            self._features = encoding.given
 
     def _encoding_of(self, space: gym.Space[Any] | None) -> Encoding:
         """Return the encoding of the space of all observations, None if features show it."""
-        if self.encoding is not None:
-            if space not in (None, self.encoding.space):
+        if self._encoding is not None:
+            if space not in (None, self._encoding.space):
                 raise InvalidInputError(
-                    f"the agent has observed {self.encoding.space} so far; got {space}: reset() it"
+                    f"the agent has observed {self._encoding.space} so far; got {space}: reset() it"
                 )
-            return self.encoding
+            return self._encoding
         if space is None:
-            if not is_table(self.features):
-                raise NotFittedError(
-                    "the observation space is not known: call attach(env), or give it"
-                )
-            space = spaces.Discrete(np.shape(self.features)[0])  # type: ignore[arg-type]
-        return make_encoding(
-            space, self.features, self.on_termination == "absorb", self.observations
-        )
+            if not is_table(self._features):
+                told = "the observation space is not known: call attach(env), or give it"
+                raise NotFittedError(told)
+            space = spaces.Discrete(np.shape(self._features)[0])  # type: ignore[arg-type]
+        ends = self.on_termination == "absorb"
+        return make_encoding(space, self._features, ends, self.observations)
 
     def _check_policy(self, policy: Policy, is_same: bool) -> StatedPolicy:
         """Return the policy of the next trials, or raise unless earlier trials share it."""
@@ -288,13 +281,11 @@ class UserLoop:
         """Return a timestep that comes next, or raise."""
         timestep = check_integer("t", t, 0)
         if timestep != expected:
-            raise InvalidInputError(
-                f"timestep {expected} comes next; got t = {t}: end_trial() or drop_trial() first"
-            )
+            told = f"timestep {expected} comes next; got t = {t}: end_trial() or drop_trial() first"
+            raise InvalidInputError(told)
         if self._t_max is not None and timestep > self._t_max:
-            raise InvalidInputError(
-                f"trials have timesteps 0 to {self._t_max}; got t = {t}: call end_trial() before"
-            )
+            told = f"trials have timesteps 0 to {self._t_max}; got t = {t}: call end_trial() before"
+            raise InvalidInputError(told)
         return timestep
 
 
@@ -302,9 +293,8 @@ def _flags(terminated: Any, shape: tuple[int, ...]) -> BoolArray:
     """Return whether trials terminated, as an array of a shape, checked."""
     flags = plain_array(terminated, "terminated")
     if flags.shape not in ((), shape) or flags.dtype.kind not in "biu":
-        raise InvalidInputError(
-            f"terminated is a bool, one for each trial of a batch; got {terminated!r}"
-        )
+        told = f"terminated is a bool, one for each trial of a batch; got {terminated!r}"
+        raise InvalidInputError(told)
     return np.broadcast_to(flags.astype(bool), shape)
 
 

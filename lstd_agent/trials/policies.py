@@ -41,18 +41,15 @@ def make_actor(
     policy: Policy, observation_space: Space[Any], action_space: Space[Any], batched: bool | None
 ) -> Actor:
     """Return an actor of a policy, or raise unless it fits the spaces of a single environment."""
-    learned: Any = policy
-    if is_model(learned):
-        policy = learned.predict
-    elif is_module(learned):
-        policy, batched = partial(module_actions, learned, observation_space, action_space), True
+    policy = as_given(policy)
+    if is_module(policy):
+        policy, batched = partial(module_actions, policy, observation_space, action_space), True
     if callable(policy):
         return CallableActor(policy, action_space, batched)
     array = plain_array(policy, "a policy")
     if not all(isinstance(each, spaces.Discrete) for each in (observation_space, action_space)):
-        raise InvalidInputError(
-            f"a policy of {observation_space} and {action_space} is a function, not an array"
-        )
+        told = f"a policy of {observation_space} and {action_space} is a function, not an array"
+        raise InvalidInputError(told)
     (S, first_state), (A, first) = map(discrete_actions, (observation_space, action_space))
     if array.shape == (S,) and array.dtype.kind in "iu":
         wrong = np.flatnonzero(are_none(array, (A, first)))
@@ -204,10 +201,9 @@ class CallableActor:
         is_number = actions.dtype.kind in "biuf"
         numbers = actions if is_number else np.full(actions.shape, np.nan)
         if (wrong := are_none(numbers, self._numbers)).any():
-            told = in_words(self._numbers)
-            raise InvalidInputError(
-                f"the policy takes action {actions[wrong][0]}; actions are {told}"
-            )
+            valid = in_words(self._numbers)
+            told = f"the policy takes action {actions[wrong][0]}; actions are {valid}"
+            raise InvalidInputError(told)
         return actions
 
 
@@ -229,10 +225,14 @@ def _actions_of(answer: Any) -> Any:
     return answer
 
 
-def is_model(policy: Any) -> bool:
-    """Return whether a policy acts by its ``predict`` method, as in Stable-Baselines3."""
-    acts = callable(getattr(policy, "predict", None))
-    return acts and (not callable(policy) or is_module(policy))
+def as_given(policy: Any) -> Any:
+    """Return a model's ``predict``, the actions of an optimal policy, or the policy as it is."""
+    if callable(policy) and not is_module(policy):
+        return policy
+    if callable(getattr(policy, "predict", None)):  # as in Stable-Baselines3
+        return policy.predict
+    actions = getattr(policy, "policy", None)  # `unichain_gym.optimal.OptimalPolicy`
+    return actions if isinstance(actions, np.ndarray) else policy
 
 
 def is_module(policy: Any) -> bool:
@@ -258,9 +258,8 @@ def module_actions(
     with torch.no_grad():
         output = module(each_array(tensor, observations, observation_space))
     if not isinstance(output, torch.Tensor):
-        raise InvalidInputError(
-            f"a torch module as a policy returns a tensor of actions; got {type(output).__name__}"
-        )
+        told = f"a torch module as policy returns a tensor of actions; got {type(output).__name__}"
+        raise InvalidInputError(told)
     answer: NDArray[Any] = output.cpu().numpy()
     if not isinstance(action_space, spaces.Discrete):
         return answer
@@ -295,9 +294,9 @@ class StatedPolicy:
     """A policy, or a model's ``predict``, with its `fingerprint` when trials were added."""
 
     def __init__(self, policy: Any) -> None:
-        self.policy: Policy = policy.predict if is_model(policy) else policy
+        self.policy: Policy = as_given(policy)
         if not callable(self.policy):  # a copy: the given array may change
-            self.policy = np.array(plain_array(policy, "a policy"))
+            self.policy = np.array(plain_array(self.policy, "a policy"))
             self.policy.setflags(write=False)
         self.fingerprint = fingerprint(policy)
 
@@ -346,9 +345,8 @@ def _same_values(a: Any, b: Any) -> bool:
 def discrete_actions(action_space: Space[Any]) -> ActionNumbers:
     """Return the number of Discrete actions and the first one, or raise."""
     if not isinstance(action_space, spaces.Discrete):
-        raise InvalidInputError(
-            f"action values need Discrete actions; got {action_space}: wrap the environment"
-        )
+        told = f"action values need Discrete actions; got {action_space}: wrap the environment"
+        raise InvalidInputError(told)
     return int(action_space.n), int(action_space.start)
 
 

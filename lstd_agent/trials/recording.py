@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
@@ -19,7 +18,7 @@ from lstd_agent.errors import InvalidInputError, TerminationError
 from lstd_agent.trials.counted import CountedTrials, Portion, TrialSample, ordered
 from lstd_agent.trials.counts import LARGEST_KEY, ActionCounts, grouped, total
 from lstd_agent.trials.encoding import Encoding, first_refused
-from lstd_agent.trials.kept import KeptTrials, check_rewards, check_timed, checked_durations, padded
+from lstd_agent.trials.kept import KeptTrials, check_range, check_timed, checked_durations, padded
 from lstd_agent.trials.spaces import MAX_REWARD, real_array
 
 # How many transitions are counted at a time: of trials in lockstep at least, of others at most.
@@ -59,6 +58,18 @@ class Recording:
         sample = TrialSample.of(trials, n_stored, first) if n_stored else None
         return counter.portion(trials.n_trials, sample)
 
+    def by_action(self, trials: KeptTrials, batch: Any = 0) -> ActionCounts:
+        """Count transitions with a known action (not -1), not in the terminal state, by batch."""
+        states, action = (x.astype(np.int64) for x in (trials.observations, trials.part("actions")))
+        known = (action >= 0) & (np.arange(trials.t_max + 1) < trials.all_lengths[:, None])
+        if self.encoding.ends:
+            known &= states[:, :-1] != self.encoding.terminal
+        parts: Any = states[:, :-1], action, states[:, 1:], trials.rewards, trials.durations
+        parts = [None if part is None else part[known] for part in parts]
+        of_batch = np.broadcast_to(batch, action.shape)[known], max(1, self.n_batches)
+        how: Any = self.encoding.n_states, self.n_actions, *parts, *of_batch
+        return ActionCounts.of(*how)
+
 
 class Counter:
     """Counts transitions of trials: trial i is in batch ``(first + i) % n_batches``."""
@@ -67,9 +78,7 @@ class Counter:
         self._how, self._first, self._t, self._is_cut = recording, first, 0, False
         # Entries of the matrices of transitions, rewards and durations: rows, columns and values.
         self._entries: tuple[list[Any], ...] = [], [], []
-        # Transitions by action, and those that wait to be counted.
         self._taken: ActionCounts | None = None
-        self._waiting: list[tuple[NDArray[Any], ...]] = []
 
     def count(self, trials: KeptTrials) -> None:
         """Count the next timesteps of n trials, whose observations are states (n, k + 1)."""
@@ -78,7 +87,7 @@ class Counter:
         batch = (self._first + np.arange(n)) % B
         numbers = [part.T for part in (trials.rewards, trials.durations) if part is not None]
         if self._how.n_actions and trials.actions is not None:
-            self._wait(states, batch, trials, numbers)
+            self._taken = total(self._taken, self._how.by_action(trials, batch[:, None]))
         if own is not None and own.all():
             own = None
         self._is_cut |= own is not None
@@ -99,32 +108,8 @@ class Counter:
                 entries.append((row + self._t * B, column, values))
             self._t += len(state)
 
-    def _wait(
-        self, states: IntArray, batch: IntArray, trials: KeptTrials, numbers: list[FloatArray]
-    ) -> None:
-        """Count transitions with a known action (not -1), soon; none in the terminal state."""
-        action = np.asarray(trials.part("actions").T, np.int64)
-        known = action >= 0
-        if trials.lengths is not None:
-            known &= np.arange(len(action))[:, None] < trials.lengths
-        if self._how.encoding.ends:
-            known &= states[:-1] != self._how.encoding.terminal
-        parts = np.broadcast_to(batch, action.shape), states[:-1], action, states[1:], *numbers
-        self._waiting.append(tuple(part[known] for part in parts))
-        if sum(len(each[0]) for each in self._waiting) >= _CHUNK:
-            self._count_waiting()
-
-    def _count_waiting(self) -> None:
-        if self._waiting:
-            batch, *parts = (np.concatenate(each) for each in zip(*self._waiting, strict=True))
-            of: Any = ActionCounts.of
-            n, B = (self._how.encoding.n_states, self._how.n_actions), self._how.n_batches
-            self._taken = total(self._taken, of(*n, *parts, batch=batch, n_batches=B))
-            self._waiting = []
-
     def portion(self, n_trials: int, sample: TrialSample | None = None) -> CountedTrials:
         """Return the counted trials, which are complete."""
-        self._count_waiting()
         S, B, T, matrices = self._how.encoding.n_states, self._how.n_batches, self._t, []
         for entries, width in zip(self._entries, (S**2, S, S), strict=True):
             if entries:  # in order
@@ -173,7 +158,7 @@ class LockstepTrials:
             if np.shape(duration) == reward.shape:
                 duration = np.where(living, duration, 1.0)
         where = f"at timestep {self.n_timesteps} of trial {{0}} of the round"
-        check_rewards(reward, where)
+        check_range("rewards", reward, where)
         if duration is not None:
             duration = np.array(checked_durations(duration, reward.shape, where))
         check_timed(self.is_timed, duration)
@@ -275,7 +260,7 @@ class SequentialTrials:
         if type(reward) is not float:
             reward = float(as_rewards(reward, (), len(self._steps)))
         if not -MAX_REWARD <= reward <= MAX_REWARD:
-            check_rewards(np.array(reward), f"at timestep {len(self._steps)}")
+            check_range("rewards", np.array(reward), f"at timestep {len(self._steps)}")
         if duration is not None or self._is_timed:
             check_timed(self._is_timed, duration)
             where = f"at timestep {len(self._steps)}"
@@ -292,14 +277,17 @@ class SequentialTrials:
         """Finish the trial under way, or raise if it is longer or shorter than the others."""
         n = self.n_timesteps
         if self.t_max is None and self.terminated:
-            raise InvalidInputError(
-                f"the first trial terminated at timestep {n - 1}, so it does not show how long "
-                "trials are: give t_max to attach()"
-            )
+            told = f"the first trial terminated at timestep {n - 1}: give t_max to attach()"
+            raise InvalidInputError(told)
         t_max = n - 1 if self.t_max is None else self.t_max
         if n > t_max + 1 or (n < t_max + 1 and not self.terminated):
             raise _other_length(n, t_max)
-        states = self.encoding.compact(self._encode_held())
+        try:
+            states = self.encoding.compact(self.encoding.encode_held(self._held))
+        except InvalidInputError as error:
+            t = first_refused(self.encoding.encode_held, ([held] for held in self._held))
+            told = f"{error} at timestep {t}. This trial is lost: drop_trial() forgets it"
+            raise InvalidInputError(told) from None
         if self.terminated:  # one more state, as in trials that go on
             states = np.append(states, states[-1:], axis=0)
         names = "rewards", "durations", "actions", "explored"
@@ -322,16 +310,6 @@ class SequentialTrials:
         trials = padded(np.concatenate(states), *how, self.encoding.terminal, **flat)
         return self.recording.portion_of(trials, first, n_stored)
 
-    def _encode_held(self) -> States:
-        """Return the states of the trial under way; an error names the timestep."""
-        try:
-            return self.encoding.encode_held(self._held)
-        except InvalidInputError as error:
-            t = first_refused(self.encoding.encode_held, ([held] for held in self._held))
-            raise InvalidInputError(
-                f"{error} at timestep {t}. This trial is lost: drop_trial() forgets it"
-            ) from None
-
     def drop(self) -> None:
         """Forget the trial under way."""
         self.terminated, self._is_timed = False, None
@@ -349,9 +327,8 @@ def as_rewards(reward: Any, shape: tuple[int, ...], t: int) -> FloatArray:
         pass
     n = shape[0] if shape else 1
     many = f"rewards of {n} trials are {n} numbers" if shape else "a reward is one number"
-    raise InvalidInputError(
-        f"{many}; got {reward!r} at timestep {t} (see gymnasium.wrappers.TransformReward)"
-    )
+    told = f"{many}; got {reward!r} at timestep {t} (see gymnasium.wrappers.TransformReward)"
+    raise InvalidInputError(told)
 
 
 def _other_length(n: int, t_max: int | None) -> InvalidInputError:

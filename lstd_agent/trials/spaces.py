@@ -40,9 +40,8 @@ def plain_array(value: Any, what: str) -> NDArray[Any]:
     try:
         array: NDArray[Any] = np.asarray(value)
     except (TypeError, ValueError):
-        raise InvalidInputError(
-            f"{what} must be an array, all rows of one length; got {value!r}"
-        ) from None
+        told = f"{what} must be an array, all rows of one length; got {value!r}"
+        raise InvalidInputError(told) from None
     return array
 
 
@@ -79,10 +78,8 @@ def take(batch: Any, index: IntArray | slice | int) -> Any:
 
 def batch_size(batch: Any) -> int:
     """Return the number of observations in a batch."""
-    if isinstance(batch, dict):
-        return batch_size(next(iter(batch.values())))
-    if isinstance(batch, tuple):
-        return batch_size(batch[0])
+    while isinstance(batch, dict | tuple):
+        batch = next(iter(batch.values() if isinstance(batch, dict) else batch))
     return len(batch) if np.ndim(batch) else 0
 
 
@@ -134,9 +131,8 @@ def _columns(space: Space[Any], batch: Any, convert: Any) -> NDArray[Any]:
     except InvalidInputError:
         raise
     except (TypeError, ValueError, LookupError) as error:
-        raise InvalidInputError(
-            f"{batch!r} is not made of observations of {space}: {error}"
-        ) from error
+        told = f"{batch!r} is not made of observations of {space}: {error}"
+        raise InvalidInputError(told) from error
 
 
 def _flatten(space: Space[Any], array: NDArray[Any]) -> NDArray[Any]:
@@ -212,9 +208,8 @@ class Numbering:
     def numbers_of_parts(self, parts: IntArray) -> IntArray:
         """Return the numbers (m,) of observations by their parts (m, k), checked."""
         if parts.shape[1] != len(self.low):
-            raise InvalidInputError(
-                f"observations of {self.space} have {len(self.low)} parts; got {parts.shape[1]}"
-            )
+            told = f"observations of {self.space} have {len(self.low)} parts; got {parts.shape[1]}"
+            raise InvalidInputError(told)
         wrong = (parts < self.low) | (parts >= self.low + self.sizes)
         if wrong.any():
             row = int(np.argmax(wrong.any(axis=1)))

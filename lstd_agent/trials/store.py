@@ -20,18 +20,12 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import ArrayLike, NDArray
 
+import lstd_agent.trials.encoded_logs as logs
 from lstd_agent.errors import InvalidInputError, NotFittedError, check_choice, check_integer
 from lstd_agent.features.tables import Features, Standardized
 from lstd_agent.trials.collect import AnyEnv, Explore, Request
 from lstd_agent.trials.counted import Batches, CountedTrials, Portion
-from lstd_agent.trials.counts import CountsLike, TransitionCounts
-from lstd_agent.trials.encoded_logs import (
-    action_numbers,
-    as_logged,
-    check_actions,
-    encoded_trials,
-    implied_space,
-)
+from lstd_agent.trials.counts import TransitionCounts
 from lstd_agent.trials.encoding import Encoding, ObservationKind, make_encoding
 from lstd_agent.trials.kept import KeptTrials
 from lstd_agent.trials.loop import UserLoop
@@ -61,8 +55,10 @@ class TrialStore(UserLoop):
     """Gathers the trials of an agent in batches; options are those of `SeminormLSTDAgent`.
 
     Threads may share it: a lock serializes changes. A call that raises `InvalidInputError` changes
-    nothing. ``actions`` are the number of Discrete actions and the first one, once known.
+    nothing.
     """
+
+    _actions: ActionNumbers | None
 
     def __init__(
         self,
@@ -77,7 +73,7 @@ class TrialStore(UserLoop):
         if not isinstance(standardize, bool | np.bool_):
             raise InvalidInputError(f"standardize must be True or False; got {standardize!r}")
         self.standardize = standardize
-        self.features = self._standardized(features)
+        self._features = self._standardized(features)
         self.on_termination = check_choice("on_termination", on_termination, get_args(Termination))
         self.n_stored_trials = check_integer("n_stored_trials", n_stored_trials, 0)
         n = check_integer("n_batches", n_batches, 1)
@@ -105,7 +101,7 @@ class TrialStore(UserLoop):
         """Forget all trials, observations, policies and fits; the options stay."""
         with self._lock:
             self._batches = Batches(self.n_batches, self.n_stored_trials, self.max_bytes)
-            vars(self).update(encoding=None, actions=None)
+            self._encoding = self._actions = None
             self._stated = self._actor = self._sequential = self._lockstep = None
         return self
 
@@ -115,6 +111,21 @@ class TrialStore(UserLoop):
         with self._lock:
             self._add_waiting()
             return self._batches
+
+    @property
+    def features(self) -> Features:
+        """The features, as given or measured: `use_features` takes others."""
+        return self._features
+
+    @property
+    def encoding(self) -> Encoding | None:
+        """How observations are encoded, once known."""
+        return self._encoding
+
+    @property
+    def actions(self) -> ActionNumbers | None:
+        """The number of Discrete actions and the first one, once known."""
+        return self._actions
 
     @property
     def policy(self) -> Policy | None:
@@ -172,7 +183,7 @@ class TrialStore(UserLoop):
         env : Env, VectorEnv, str or callable
             A continuing task; ``info["duration"]`` may give a step's time. Trials of an id, or of a
             picklable function that makes an environment, run in shards that workers share.
-        policy : array_like or callable
+        policy : array_like, callable or OptimalPolicy
             An action a state (S,), action probabilities (S, A), or a function of observations.
         n_trials, t_max : int
             Number of trials, each over timesteps 0 to t_max, the same in every collection.
@@ -194,7 +205,7 @@ class TrialStore(UserLoop):
             actions are uniform over ``info["action_mask"]``. The policy's statistics leave them
             out. 0 records actions alone.
         """
-        how = batched, progress, workers, executor, shard_size, is_same_policy, explore
+        how = batched, progress, workers, executor, shard_size, explore
         request = Request(n_trials, t_max, seed, *how)
         space, action_space = spaces_of(env)
         with self._lock:
@@ -207,16 +218,16 @@ class TrialStore(UserLoop):
 
             def keep(finished: Portion) -> None:
                 self._batches.add(finished)
-                vars(self).update(encoding=encoding, _stated=stated)
+                self._encoding, self._stated = encoding, stated
                 if isinstance(action_space, spaces.Discrete):
-                    vars(self)["actions"] = discrete_actions(action_space)
+                    self._actions = discrete_actions(action_space)
 
             first = self._batches.n_trials
             request = replace(request, n_stored=self.n_stored_trials, first=first)
             collect(env, recording, stated.policy, keep, request)
         return self
 
-    def add(self, data: CountsLike | KeptTrials | TrialStore) -> Self:
+    def add(self, data: Any) -> Self:
         """Add trials of the same task and length from elsewhere.
 
         Parameters
@@ -241,12 +252,11 @@ class TrialStore(UserLoop):
             if encoding.n_states != counts.n_states:
                 terminal = ", the terminal one included" if encoding.ends else ""
                 n_states = encoding.n_states or "no countable"
-                raise InvalidInputError(
-                    f"the agent has {n_states} states{terminal}; got counts of {counts.n_states}"
-                )
+                told = f"the agent has {n_states} states{terminal}; got counts of {counts.n_states}"
+                raise InvalidInputError(told)
             self._add_waiting()
             self._batches.add_counts([(counts, None)])
-            vars(self)["encoding"] = encoding
+            self._encoding = encoding
         return self
 
     def _add_kept(self, trials: KeptTrials) -> None:
@@ -267,7 +277,7 @@ class TrialStore(UserLoop):
         recording = Recording(encoding, self.n_batches, actions[0] if actions else 0)
         how = self._batches.n_trials, self.n_stored_trials
         self._batches.add(recording.portion_of(trials, *how))
-        vars(self).update(encoding=encoding, actions=actions)
+        self._encoding, self._actions = encoding, actions
 
     def add_trials(
         self,
@@ -305,19 +315,20 @@ class TrialStore(UserLoop):
             Needed if `attach`, `collect`, the log and the features leave them open. Vectors of
             floats are unbounded by default; integers are Discrete actions from 0 to the largest.
         """
-        trials = as_logged(observations, rewards, actions, terminated, durations, action_space)
+        trials = logs.as_logged(observations, rewards, actions, terminated, durations, action_space)
         with self._lock:
             space = observation_space
             if space is None and self.encoding is None:
-                space = implied_space(trials)
+                space = logs.implied_space(trials)
             encoding = self._encoding_of(space)
             stated = self._stated
             if policy is not None:
                 stated = self._check_policy(policy, is_same_policy)
-                check_actions(stated.policy, trials, encoding, batched)
+                policy = stated.policy
+                logs.check_actions(policy, trials, encoding, batched)
             self._add_waiting()
-            numbers = action_numbers(trials, self.actions, policy)
-            found = encoded_trials(encoding, trials, t_max, self._batches.t_max, numbers)
+            numbers = logs.action_numbers(trials, self.actions, policy)
+            found = logs.encoded_trials(encoding, trials, t_max, self._batches.t_max, numbers)
             self._add_whole(encoding, found, numbers)
             self._stated = stated
         return self
@@ -338,7 +349,7 @@ class TrialStore(UserLoop):
                 self._check_policy(other.policy, False)
             self._add_waiting()
             self._batches.merge(theirs)
-            vars(self).update(encoding=encoding, actions=self.actions or other.actions)
+            self._encoding, self._actions = encoding, self.actions or other.actions
             self._stated = self._stated or other._stated
         return self
 
@@ -350,10 +361,10 @@ class TrialStore(UserLoop):
             if (known := self.encoding) is not None:
                 if self._under_way:
                     raise InvalidInputError("a trial is under way: end or drop it first")
-                encoding = make_encoding(known.space, features, known.ends, self.observations)
-                vars(self)["encoding"] = encoding
+                how = known.space, features, known.ends, self.observations
+                self._encoding = make_encoding(*how)
                 self._begin(self._t_max)
-            vars(self)["features"] = features
+            self._features = features
         return self
 
     def _standardized(self, features: Features) -> Features:
@@ -383,7 +394,7 @@ class TrialStore(UserLoop):
             n, first = actions or seen or (policy.shape[-1], 0)
             make_actor(policy, encoding.space, spaces.Discrete(n, start=first), None)
             self._stated = StatedPolicy(policy)
-        vars(self).update(encoding=encoding, actions=actions)
+        self._encoding, self._actions = encoding, actions
         if isinstance(trials, KeptTrials):
             if encoding.is_counted:
                 raise InvalidInputError("its trials of counted observations are not counted")

@@ -185,9 +185,8 @@ def make_env(source: EnvSource | EnvSpec, n_trials: int) -> AnyEnv:
     if callable(source):
         env = source()
         if not isinstance(env, gym.Env | VectorEnv):
-            raise InvalidInputError(
-                f"a function given as env must return an Env or a VectorEnv; got {env!r}"
-            )
+            told = f"a function given as env must return an Env or a VectorEnv; got {env!r}"
+            raise InvalidInputError(told)
         return env
     if isinstance(source, str):
         source = _find_spec(source)
@@ -197,9 +196,8 @@ def make_env(source: EnvSource | EnvSpec, n_trials: int) -> AnyEnv:
             "make a gymnasium.vector.SyncVectorEnv of the same functions"
         )
     if not isinstance(source, EnvSpec):
-        raise InvalidInputError(
-            f"env must be an Env, a VectorEnv, an id or a function that makes one; got {source!r}"
-        )
+        told = f"env must be an Env, VectorEnv, id or function that makes one; got {source!r}"
+        raise InvalidInputError(told)
     if source.vector_entry_point is None:
         return gym.make(source)
     return gym.make_vec(source, num_envs=min(n_trials, _MAX_COPIES))
@@ -214,9 +212,8 @@ def open_executor(dask_address: str | None) -> Iterator[Executor | None]:
     try:
         from distributed import Client
     except ImportError as error:
-        raise MissingDependencyError(
-            'a dask cluster needs distributed: pip install "unichain-gym[dask]"'
-        ) from error
+        told = 'a dask cluster needs distributed: pip install "unichain-gym[dask]"'
+        raise MissingDependencyError(told) from error
     with Client(dask_address) as client:
         yield client.get_executor()
 

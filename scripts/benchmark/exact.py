@@ -84,12 +84,16 @@ def optimal(setting: Setting) -> Iterator[Row]:
                 yield compare(f"{title}: gain and bias, of splu", *of_chain(chain), setting)
             if name != "grid" and n <= 1_000:  # a walk on a large grid mixes for minutes
                 yield compare(f"{title}: mixing time, of stepping", *of_mixing(chain), setting)
-            chain = MarkovChain(chain.transition_matrix, chain.reward, np.eye(chain.n_states)[0])
-            path = qe.MarkovChain(sparse.csr_matrix(chain.transition_matrix))
+            matrix = sparse.csr_matrix(chain.transition_matrix)
+            fresh = partial(MarkovChain, matrix, chain.reward, np.eye(chain.n_states)[0])
+            chain, path, their = fresh(), qe.MarkovChain(matrix), {"init": 0, "random_state": 0}
             for power in (5, 6):
-                simulate = partial(path.simulate, 10**power + 1, init=0, random_state=0)
+                simulate = partial(path.simulate, 10**power + 1, **their)
                 what = f"{title}: a path of 10^{power} steps, as a multiple of QuantEcon's"
                 yield compare(what, partial(chain.simulate, 10**power, seed=0), simulate, setting)
+            what = f"{title}: a first path of 10^5 steps, as a multiple of QuantEcon's"
+            theirs = partial(first_path, partial(qe.MarkovChain, matrix), 10**5 + 1, **their)
+            yield compare(what, partial(first_path, fresh, 10**5, seed=0), theirs, setting)
 
 
 def quantecon_model(qe: Any, mdp: TabularMDP) -> Any:
@@ -132,6 +136,11 @@ def of_mixing(chain: MarkovChain) -> tuple[Work, Work]:
         return t
 
     return lambda: fresh().mixing_time(), step
+
+
+def first_path(make: Callable[[], Any], n_steps: int, **options: int) -> object:
+    """Draw a path of a new chain, which includes its tables."""
+    return make().simulate(n_steps, **options)
 
 
 def exact(setting: Setting) -> Iterator[Row]:

@@ -13,6 +13,7 @@ from gymnasium import spaces
 import unichain_gym
 from lstd_agent import OneHot, Polynomial, SeminormLSTDAgent
 from lstd_agent.checks import (
+    Misfit,
     check_gain,
     check_hidden,
     check_own_means,
@@ -20,6 +21,8 @@ from lstd_agent.checks import (
     check_tail,
     critical,
     few_events,
+    late_surprises,
+    mean_of,
     self_normalized,
     still_missing,
 )
@@ -35,6 +38,14 @@ from lstd_agent.fit_checks import (
 from lstd_agent.trials.kept import drawn_trials
 
 Array = Any
+
+
+def starts_off(
+    R: Array, values: Array, delta: Array, groups: Any, unit: float
+) -> tuple[list[Misfit], float]:
+    """Return misfits of starts, with what the checks share computed from the rewards."""
+    earned = np.nansum(R - mean_of(R), axis=1)
+    return check_starts(R, values, delta, groups, unit, earned, late_surprises(delta))
 
 
 @dataclass
@@ -68,7 +79,7 @@ def alarms(trials: Trials, gain: float | None = None) -> set[str]:
     tail = check_tail(R, [trials.features[:, :-1]], groups)
     own = check_own_means(R, tail.unit)
     delta = surprises(R, *v)
-    misfits, _ = check_starts(R, v[0], delta, groups, tail.unit)
+    misfits, _ = starts_off(R, v[0], delta, groups, tail.unit)
     found = {"rewards": not tail.rewards_settled, "states": not tail.states_settled}
     found |= {"own means": own > 0.0, "starts": bool(misfits), "unknown": not tail.known}
     return {name for name, alarm in found.items() if alarm}
@@ -340,7 +351,7 @@ def test_the_noise_of_one_start_is_no_misfit_of_another() -> None:
     for seed in range(200):
         R = np.zeros((120, 8))
         R[:, 0] = np.random.default_rng(seed).standard_normal(120) * np.repeat([1, 100], [40, 80])
-        found += bool(check_starts(R, np.zeros((120, 9)), R, groups, 100.0)[0])
+        found += bool(starts_off(R, np.zeros((120, 9)), R, groups, 100.0)[0])
     assert found <= 6
 
 
@@ -363,10 +374,10 @@ def test_a_misfit_is_reported_where_few_small_events_make_up_the_noise() -> None
     R = np.zeros((120, 8))
     R[:60, 0], R[:3, 1] = 10.0, 1.0
     groups = [np.arange(120), np.arange(60), np.arange(60, 120)]
-    found, _ = check_starts(R, np.zeros((120, 9)), R, groups, 20.0)
+    found, _ = starts_off(R, np.zeros((120, 9)), R, groups, 20.0)
     assert {1, 2} <= {each.group for each in found}
     R[:60, 0], R[:3, 1] = 0.0, 400.0  # three large ones may have happened to be there
-    found, rare = check_starts(R, np.zeros((120, 9)), R, groups, 20.0)
+    found, rare = starts_off(R, np.zeros((120, 9)), R, groups, 20.0)
     assert found == []
     assert rare == 0.0
 
@@ -375,7 +386,7 @@ def test_rare_rewards_that_may_hide_a_misfit_are_told() -> None:
     """All earn 10 less than predicted. Had four large rewards been twelve, all would be right."""
     R = np.zeros((120, 8))
     R[:, 0], R[:4, 0] = -10.0, 90.0
-    found, rare = check_starts(R, np.zeros((120, 9)), R, [np.arange(120)], 5.0)
+    found, rare = starts_off(R, np.zeros((120, 9)), R, [np.arange(120)], 5.0)
     assert found == []
     assert rare == pytest.approx(100.0 * (1 - 4 / 120) / 120)
 
@@ -450,6 +461,18 @@ def test_errors_of_gain_and_start_are_at_least_what_trials_contradict() -> None:
     assert "errors      are at least what trials contradict: 0.0" in agent.summary()
 
 
+def test_a_single_batch_does_not_tell_the_error_of_returns_that_need_the_gain() -> None:
+    rng = np.random.default_rng(0)
+    states = rng.integers(0, 2, (200, 41))
+    times = 1.0 + states[:, :-1] * rng.random((200, 40))
+    for gain, is_known in ((None, False), (0.4, True)):
+        agent = SeminormLSTDAgent(OneHot(), 1, gain=gain, n_batches=1)
+        logged: Any = {"durations": times, "observation_space": spaces.Discrete(2)}
+        agent.add_trials(states, 1.0 * states[:, :-1], **logged)._fit()
+        found = agent.compare(0, 1, by="returns")
+        assert np.isfinite(found.standard_error) == is_known
+
+
 def test_returns_of_starts_that_differ_in_time_have_the_error_of_a_contradicted_gain() -> None:
     """The first step from start 0 takes 50, from start 1 it takes 1; each unit of time pays 1."""
     rng = np.random.default_rng(0)
@@ -519,7 +542,7 @@ def test_a_rare_reward_does_not_make_up_the_unit_of_its_own_check() -> None:
     unit = check_tail(R, [R[:, :, None]], groups).unit
     assert unit > 500.0
     values = np.zeros((480, 41))
-    assert check_starts(R, values, R, groups, unit)[1] == pytest.approx(20_000 / 480, 0.1)
+    assert starts_off(R, values, R, groups, unit)[1] == pytest.approx(20_000 / 480, 0.1)
 
 
 def test_few_and_short_trials_leave_settling_unknown() -> None:
@@ -544,7 +567,7 @@ def test_explored_and_cut_transitions_do_not_spoil_right_values() -> None:
     found = []
     for x in (v, v + 15.0 * (trials.states == 0)):
         delta = np.where(explored, np.nan, surprises(R, x, r.mean()))
-        found.append(check_starts(R, x, delta, groups, 30.0)[0])
+        found.append(starts_off(R, x, delta, groups, 30.0)[0])
     assert found[0] == []
     assert found[1] != []
 

@@ -105,7 +105,7 @@ def test_small_finite_spaces_are_counted_by_default() -> None:
         (spaces.Discrete(20_000), "auto", CountedEncoding),
     ):
         assert type(make_encoding(space, ones, False, option)) is kind  # type: ignore[arg-type]
-    with pytest.raises(InvalidInputError, match=r"too many observations of .* to count"):
+    with pytest.raises(InvalidInputError, match="has too many observations to count"):
         make_encoding(spaces.Box(0, 1, (1,)), ones, False, "counted")
     with pytest.raises(InvalidInputError, match="observations must be one of"):
         SeminormLSTDAgent(OneHot(), observations="numbers")  # type: ignore[arg-type]
@@ -160,7 +160,7 @@ def unbalanced() -> sparse.csr_array:
         (lambda: changed(n_states=5), r"of shape \(t_max \+ 1, 25\)"),
         (lambda: changed(n_trials=99), "transitions of 99 trials at timestep 0 sum to 100"),
         (lambda: changed(transition_counts=unbalanced()), "that reaches a state must leave it"),
-        (lambda: changed(transition_counts=-simulated().transition_counts), "of at least 0"),
+        (lambda: changed(transition_counts=-simulated().transition_counts), "integers from 0"),
         (lambda: changed(transition_counts=simulated().transition_counts * 1.0), "got float64"),
         (
             lambda: changed(reward_sums=simulated().reward_sums * np.nan),

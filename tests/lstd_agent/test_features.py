@@ -25,7 +25,6 @@ from lstd_agent import (
 from lstd_agent.arrays import FloatArray
 from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.features.rows import as_rows, is_sparse
-from lstd_agent.features.tables import same_features
 from lstd_agent.trials.encoding import make_encoding
 
 RNG = np.random.default_rng(0)
@@ -190,20 +189,6 @@ def test_sparse_and_dense_features_agree_for_tables_functions_and_pipelines() ->
     ended = np.array([[np.nan], [2.0], [np.nan]])
     rows = make_encoding(box, pipeline, True).rows(ended)
     assert_array_equal(rows.toarray(), [[0] * 5, [0, 0, 1, 0, 0], [0] * 5])
-
-
-def test_features_are_compared_by_value() -> None:
-    grid = RadialBasis.grid(0.0, 1.0, 3)
-    assert same_features(grid, RadialBasis(np.array(grid.centers), 0.5))
-    assert not same_features(grid, RadialBasis.grid(0.0, 1.0, 4))
-    assert not same_features(grid, RadialBasis(np.array(grid.centers), 0.6))
-    assert same_features(np.eye(2), [[1, 0], [0, 1]])
-    assert same_features(Standardized(Polynomial(1)), Standardized(Polynomial(1)))
-    assert not same_features(Standardized(Polynomial(1)), Polynomial(1))
-    samples = RNG.normal(size=(9, 1))
-    assert same_features(scaler(samples), scaler(samples))
-    assert not same_features(scaler(samples), scaler(2 * samples))
-    assert not same_features(lambda x: x, lambda x: x)
 
 
 def test_functions_may_compute_in_place_and_return_one_array_again_and_again() -> None:

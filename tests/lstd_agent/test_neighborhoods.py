@@ -196,6 +196,11 @@ def test_distances_that_are_not_finite_are_refused(impossible: float) -> None:
         collected(distance=lambda p, q: impossible, n_anchors=4)
 
 
+def test_a_negative_distance_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match="a number of at least 0; got -1"):
+        collected(distance=lambda p, q: -1.0, n_anchors=4)
+
+
 @pytest.mark.parametrize("n_anchors", [1, None, 99])
 def test_a_single_trial_suffices_where_no_distance_is_needed(n_anchors: int | None) -> None:
     agent = SeminormLSTDAgent(np.eye(2), n_anchors, gain=0.5)

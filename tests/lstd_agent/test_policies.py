@@ -10,6 +10,7 @@ import pytest
 from gymnasium import spaces
 from numpy.testing import assert_allclose, assert_array_equal
 
+import unichain_gym
 from lstd_agent import (
     MMD,
     GaussianFeatures,
@@ -130,6 +131,14 @@ def test_a_model_acts_by_its_predict_method() -> None:
     expected = SeminormLSTDAgent(OneHot()).collect(env, np.arange(6) % 2, 3, 4, seed=0)
     ours, theirs = (each.counts.transition_counts.toarray() for each in (agent, expected))
     assert_array_equal(ours, theirs)
+
+
+def test_an_optimal_policy_is_taken_as_its_actions() -> None:
+    best = unichain_gym.make_mdp("h6").optimal_policy("bias")
+    agent = SeminormLSTDAgent(OneHot()).collect("Unichain-h6-v0", best, 50, 20, 0, explore=1)  # type: ignore[arg-type]
+    assert_array_equal(np.asarray(agent.policy), best.policy)
+    agent.collect("Unichain-h6-v0", best.policy, 50, 20, 1).fit()
+    assert_array_equal(*(agent.action_values(3, policy=each) for each in (best, best.policy)))  # type: ignore[arg-type]
 
 
 def test_rows_of_lower_precision_are_normalized_and_wrong_ones_refused() -> None:

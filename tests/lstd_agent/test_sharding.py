@@ -153,7 +153,7 @@ def test_an_environment_itself_cannot_be_shared() -> None:
 @pytest.mark.parametrize(
     ("env", "message"),
     [
-        (3, "an id or a function that makes one; got 3"),
+        (3, "VectorEnv, id or function that makes one; got 3"),
         (dict, "must return an Env or a VectorEnv; got {}"),
     ],
 )

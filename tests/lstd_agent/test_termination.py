@@ -218,3 +218,14 @@ def test_restart_makes_a_task_continuing(walk: Any) -> None:
     assert_array_equal(visits.argmax(axis=1), 4 * [0, 1, 2, 3])
     assert agent.gain_ == pytest.approx(0.75)
     assert_allclose(agent.predict(np.arange(4)) - agent.predict(0), [0, 0.75, 0.5, -0.75])
+
+
+@pytest.mark.parametrize("features", [OneHot(), Polynomial(1)])
+def test_trials_that_have_all_ended_have_a_gain_of_0_for_sure(features: Any) -> None:
+    kind: Any = "vectors" if isinstance(features, Polynomial) else "auto"
+    agent = SeminormLSTDAgent(features, on_termination="absorb", observations=kind)
+    env = SyncVectorEnv([lambda: RandomWalk(5)] * 20)
+    agent.collect(env, lambda x: np.zeros(len(x), int), 200, 400, 0, batched=True).fit()
+    assert agent.gain_ == agent.gain_error_ == 0.0
+    assert agent.diagnostics().gain_rows == "end"
+    assert not [each for each in agent.diagnostics().warnings if "gain" in each]
