@@ -52,8 +52,8 @@ class SeminormLSTDAgent(TrialStore):
     features : array_like, builder, callable or transformer
         State features; see `lstd_agent.features.tables` and `lstd_agent.features.vectors`.
     n_anchors : int, None or "auto"
-        Largest number of neighbourhoods, None for one a timestep; ``"auto"`` takes the fewest of
-        1, 2, 4 and 8 that predict held-out trials as well as any.
+        Largest number of neighbourhoods (vectors have one if single steps hold throughout), None
+        for one a timestep; ``"auto"``: the fewest of 1, 2, 4 and 8 that predict trials as well.
     anchors : array_like of int, optional
         The anchors themselves, instead of a search.
     search : {"exact", "doubling"}

@@ -21,7 +21,7 @@ from lstd_agent.system.distances import MMD, DistanceName, DistributionDistance,
 from lstd_agent.system.linked import Targets, solve_window
 from lstd_agent.system.minimizer import Gain, Solved, mean_reward
 from lstd_agent.system.neighborhoods import RuleName, SearchName
-from lstd_agent.system.selection import Choice, Held, choose
+from lstd_agent.system.selection import Choice, Held, choose, gain_of_single_steps
 from lstd_agent.system.solve import Subsets
 from lstd_agent.system.sparse import LeftOut
 from lstd_agent.trials.spaces import MAX_REWARD
@@ -141,13 +141,14 @@ class FitOptions:
                     f"are too many (at most {_MOST_DENSE}): leave backup and calibration out"
                 )
             source.is_sparse = False
-        candidates, T = self._candidates(source), source.t_max
+        by_data = backup == "auto" and not (by_references or source.is_sparse)
+        may_pool = by_data and self.gain is None and not source.are_places
+        candidates, T = self._candidates(source, may_pool), source.t_max
         anchors, edges = candidates[0], np.unique(np.concatenate(candidates))
         if by_references:
             # Any neighbourhood may become the last, whose settled tail begins in its middle.
             edges = np.unique(np.append(anchors, anchors + (T + 1 - anchors) // 2))
         n_groups = n_batches if source.are_places else max(n_batches, min(2, source.n_trials))
-        by_data = backup == "auto" and not (by_references or source.is_sparse)
         kind: Any = "halves" if by_data and n_groups > 1 and not source.are_places else "whole"
         subsets = Subsets(source, edges, n_groups, kind)
         gain, segments = self._gain(subsets), subsets.segments[0]
@@ -160,8 +161,16 @@ class FitOptions:
             ties = windows, references, occupancy
             solved = self.solve_windows(source, segments, ties, gain.value)
         else:
+            alone = None
+            if may_pool and len(candidates) > 1:
+                alone = gain_of_single_steps(subsets, int(candidates[1][1]))
+                candidates = candidates if self.n_anchors == "auto" else candidates[1:]
             held = Held(subsets, gain.value)
-            anchors, choice = choose(held, candidates, None if backup == "auto" else backup)
+            if alone:
+                gain, held = alone, Held(subsets, alone.value)
+                choice = Choice("one_step", "one fit holds for early and late timesteps")
+            else:
+                anchors, choice = choose(held, candidates, None if backup == "auto" else backup)
             solved = held.whole(anchors, choice.backup)
             main = -1 if source.terminal is None else int(source.terminal)
             if source.are_places:
@@ -199,7 +208,7 @@ class FitOptions:
             solved.append(Solved(columns, found.rank, found.condition, round(factor.n)))
         return with_offsets(source, solved, ties, self.reference)
 
-    def _candidates(self, source: Any) -> list[IntArray]:
+    def _candidates(self, source: Any, with_one: bool) -> list[IntArray]:
         """Return the anchors, given or found, or the candidates for several numbers."""
         if self.anchors is not None:
             return [system.check_anchors(self.anchors, source.t_max)]
@@ -207,6 +216,7 @@ class FitOptions:
         # A last neighbourhood within the tail would have too few samples.
         latest = (source.t_max + 1) // 2 if self.search == "exact" else None
         numbers = NUMBERS if self.n_anchors == "auto" else (self.n_anchors,)
+        numbers = (1, *numbers) if with_one and self.n_anchors is not None else numbers
         squared: Any = None  # a single trial has no distance, and may need none
         if any(n is not None and 1 < n <= source.t_max for n in numbers):
             squared = sampled_distance(self.distance, source)

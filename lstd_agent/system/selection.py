@@ -15,6 +15,9 @@ preference must be clearly better:
 
 A λ is rejected if its mean start value would trigger the misfit warning, unless single steps miss
 the returns as much. Numbers of neighborhoods, each with its backup, are compared in the same way.
+
+Before any of this, vectors are fitted by single steps in one neighborhood, with the gain of all
+rows. This fit is taken unless its errors in early timesteps contradict it.
 """
 
 from __future__ import annotations
@@ -28,13 +31,18 @@ import numpy as np
 
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.backups import Backup, LambdaReturn, backup_name
-from lstd_agent.system.minimizer import Solved
+from lstd_agent.rows.factors import total
+from lstd_agent.system.minimizer import LEAST_SHARE, Gain, Solved
 from lstd_agent.system.model import pooled_model
+from lstd_agent.system.solve import Subsets
 
 # The λ that "auto" tries; a value is not determined if a larger share of it is open; number of
 # groups of counts, in two halves; fewest trials to hold some out; most dense features to try λ.
 DECAYS, OPEN_TOLERANCE = (0.6, 0.9, 1.0), 0.05
 _N_GROUPS, _FEWEST_HELD_OUT, _MOST_COMPARED = 8, 8, 1000
+
+# Single steps of all timesteps are rejected if chance makes them differ as much this rarely.
+_LEAST_CHANCE = 0.02
 
 # Single steps must be better than the model by this many standard errors. A λ-return misses the
 # start if it does so by this many more than single steps, and by this share of the range of values.
@@ -93,7 +101,7 @@ class Held:
     Batches of counts depend on the order of trials, so transitions are dealt into groups instead.
     """
 
-    def __init__(self, subsets: Any, gain: float) -> None:  # `Subsets` of all trials
+    def __init__(self, subsets: Subsets, gain: float) -> None:
         self.subsets, self.gain, self.source = subsets, gain, subsets.source
         self._solved: dict[tuple[bytes, Backup], list[list[Solved]]] = {}
         self._errors: dict[tuple[bytes, Backup], FloatArray] = {}
@@ -164,6 +172,47 @@ class Held:
         return list(np.stack((square, start), axis=2).swapaxes(0, 1))
 
 
+def gain_of_single_steps(subsets: Subsets, first: int) -> Gain | None:
+    """Return the gain of all rows if one fit of single steps holds before and after ``first``.
+
+    The scores of a trial are Σ f(s_t) δ_t, where δ_t is the error of a step. Over all timesteps
+    their sum is 0. Before ``first`` it differs from 0 by noise only if the fit holds there, too
+    (Chow's test). The noise of a trial includes its effect on the fit; the test is Hotelling's.
+    """
+    source, p, T = subsets.source, subsets.source.p, subsets.source.t_max
+    n, alone = source.n_trials, np.zeros(1, dtype=np.int64)
+    if not source.constant or p > min(_MOST_COMPARED, n / 2):
+        return None
+    whole = replace(subsets, kind="whole")
+    gain = whole.gains("all")[0]
+    if gain.share < LEAST_SHARE:
+        return None
+    weights = whole.solve(alone, [gain.value], "one_step")[0][0].columns[:, 0]
+    before, scores = np.zeros((2, n, p))
+    for t, layer in zip(range(T, -1, -1), source.layers(0, T + 1), strict=True):
+        paid = layer.rewards - gain.value * layer.durations
+        error = paid + layer.ahead(layer.following @ weights) - layer.features @ weights
+        more = np.where(layer.goes_on, layer.weights * error, 0.0)[:, None] * layer.features
+        scores += more
+        before += more if t < first else 0.0
+
+    def equations(stop: int) -> FloatArray:
+        factor = total(whole.segments[0].between(0, stop))
+        held = factor.held if factor.are_products else factor.held[:, :p].T @ factor.held
+        return np.hstack((held[:, p : 2 * p - 1], held[:, -1:]))  # the gain for the constant
+
+    fitted = equations(first) @ np.linalg.pinv(equations(T + 1), rcond=1e-10)
+    noise = before - scores @ fitted.T
+    squares, V = np.linalg.eigh(noise.T @ noise)
+    keep = squares > 1e-8 * squares[-1]
+    k, sums = int(keep.sum()), noise.sum(axis=0) @ V[:, keep]
+    share = min(1.0, float(np.sum(sums**2 / squares[keep])) / n)
+    from scipy.special import betainc  # takes long to import
+
+    holds = k == 0 or betainc((n - k) / 2, k / 2, 1.0 - share) >= _LEAST_CHANCE
+    return gain if holds else None
+
+
 def choose_backup(held: Held, anchors: IntArray) -> Choice:
     """Choose the backup of a linked system."""
     source, is_known = held.source, False
@@ -211,8 +260,7 @@ def choose(
     if len(candidates) == 1:
         return candidates[0], choices[0]
     backups = [choice.backup for choice in choices]
-    each = zip(candidates, backups, strict=True)
-    found = [held.errors(anchors, [backup])[0] for anchors, backup in each]
+    found = [held.errors(a, [b])[0] for a, b in zip(candidates, backups, strict=True)]
     k, tried = _simplest(found), _tried(backups, found)
     numbers = (replace(x, n_anchors=len(a)) for x, a in zip(tried, candidates, strict=True))
     return candidates[k], replace(choices[k], numbers=tuple(numbers))
@@ -220,9 +268,8 @@ def choose(
 
 def _tried(backups: Sequence[Backup], found: Sequence[FloatArray]) -> tuple[Tried, ...]:
     """Return backups with their errors (m, 2), compared with the first."""
-    size = [float(np.sqrt(errors[:, 0].mean())) for errors in found]
-    each = zip(backups, size, _compared(found, 0), strict=True)
-    return tuple(Tried(backup, error, *difference) for backup, error, difference in each)
+    each = zip(backups, found, _compared(found, 0), strict=True)
+    return tuple(Tried(b, float(np.sqrt(x[:, 0].mean())), *more) for b, x, more in each)
 
 
 def _simplest(found: Sequence[FloatArray]) -> int:
