@@ -40,7 +40,7 @@ _LASTING, _OWN, _FEW_ROWS, _WHOLE = 0.5, 0.05, 50, 0.9
 _MISFIT, _ALIKE, _SPREAD, _CLASSES = 0.05, 0.05, 0.1, 32
 
 # Fewest effective trials of a standard error, and of any; share of E beyond which an event matters.
-_EVENTS, _LONE, _RARE, _TINY, _ROUNDING = 10.0, 2.0, 0.1, 1e-300, 1e-9
+_EVENTS, _LONE, _RARE, _TINY, _ROUNDING, _OFFSET = 10.0, 2.0, 0.1, 1e-300, 1e-9, 1e-12
 
 
 def in_a_line(observation: Any) -> str:
@@ -125,8 +125,9 @@ def mean_of(x: FloatArray, axis: int | tuple[int, ...] = 0) -> FloatArray:
 
 
 def rounding_of(R: FloatArray) -> float:
-    """Return the size of rounding in sums of the rewards of a trial."""
-    return float(_ROUNDING * R.shape[1] * np.nanmax(np.abs(R), initial=0.0))
+    """Return the size of rounding in sums of the rewards of a trial; an offset has little."""
+    spread, largest = np.nanmax(R) - np.nanmin(R), np.nanmax(np.abs(R))
+    return float(R.shape[1] * (_ROUNDING * spread + _OFFSET * largest))
 
 
 def still_missing(R: FloatArray, length: int, least: float = 0.0) -> tuple[float, float, float]:
@@ -189,7 +190,7 @@ def check_tail(
     lengths = np.unique(np.append(every, np.linspace(few, most, 16).astype(int)))
     C = partial_sums(R)
     D = (C[:, [T]] - C[:, T - lengths] - C[:, h + lengths] + C[:, [h]]) / lengths
-    D[np.abs(D) < _ROUNDING * np.nanmax(np.abs(R), initial=_TINY)] = 0.0
+    D[np.abs(D) < rounding_of(R) / T] = 0.0
     missing, error, sure = 0.0, np.inf, -1.0
     for group in groups:
         S = np.abs(self_normalized(D[group]))
@@ -250,7 +251,7 @@ def check_own_means(R: FloatArray, unit: float, total: float = 1.0) -> float:
     from scipy.special import ndtri  # takes long to import
 
     T, C, first, sd = R.shape[1], partial_sums(R), 0.0, 0.0
-    least = _ROUNDING * float(np.nanmax(np.abs(R), initial=_TINY))
+    least = rounding_of(R) / T
     longest = max(1, T // 4)
     for n in range(longest, max(1, T // 8) - 1, -max(1, T // 256)):
         m = np.stack([C[:, b + n] - C[:, b] for b in (T // 4, T // 2, T - n)], axis=1) / n

@@ -42,7 +42,7 @@ DECAYS, OPEN_TOLERANCE = (0.6, 0.9, 1.0), 0.05
 _N_GROUPS, _FEWEST_HELD_OUT, _MOST_COMPARED = 8, 8, 1000
 
 # Single steps of all timesteps are rejected if chance makes them differ as much this rarely.
-_LEAST_CHANCE = 0.02
+_LEAST_CHANCE = 0.05
 
 # Single steps must be better than the model by this many standard errors. A λ-return misses the
 # start if it does so by this many more than single steps, and by this share of the range of values.

@@ -113,6 +113,14 @@ def test_rounding_of_rewards_gives_no_own_means() -> None:
     assert agent.diagnostics().warnings == []
 
 
+@pytest.mark.parametrize("offset", [0.0, 1e6, 1e9])
+def test_an_offset_of_all_rewards_silences_no_alarm(offset: float) -> None:
+    states = drained(60, 0.98)[:, :60]
+    agent = evaluated(states, offset - 1.0 * states, counted=False)
+    with pytest.warns(FitWarning, match="tail has not settled"):
+        agent.fit()
+
+
 def test_a_tail_whose_mean_reward_is_not_the_gain_has_not_settled() -> None:
     """From 20, halfway to 0; few trials are left, whose halves chance may tell apart."""
     states = drained(12, 0.9)[:, :40]
