@@ -31,7 +31,7 @@ MANY_SPARSE = 500, 0.02  # smallest number, and largest density, of many sparse 
 _CONSTANT, _N_NAMED, _LARGEST = 1e-13, 8, 1e100
 
 
-def as_rows(features: Any, n: int) -> Rows:
+def as_rows(features: Any, n: int, hint: str = "") -> Rows:
     """Return a copy of n observations' features as float64 (n, d), dense or CSR, or raise.
 
     They must be real and finite. A function may write its next features into the same array.
@@ -44,10 +44,10 @@ def as_rows(features: Any, n: int) -> Rows:
             raise TypeError(rows.dtype)
         rows = rows.astype(np.float64)
     except (TypeError, ValueError):
-        told = f"features must be an array of real numbers; got {features!r}"
+        told = f"features must be an array of real numbers; got {features!r}{hint}"
         raise InvalidInputError(told) from None
     if rows.ndim != 2 or rows.shape[0] != n or rows.shape[1] == 0:
-        told = f"features must have shape ({n}, d), one row an observation; got {rows.shape}"
+        told = f"features must have shape ({n}, d), one row an observation; got {rows.shape}{hint}"
         raise InvalidInputError(told)
     values = rows.data if is_sparse(rows) else rows
     if not -_LARGEST <= values.min(initial=0.0) <= values.max(initial=0.0) <= _LARGEST:

@@ -16,8 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from lstd_agent.arrays import FloatArray
-from lstd_agent.errors import InvalidInputError, NotFittedError, check_integer
-from lstd_agent.features.rows import Rows, as_rows, as_vectors, frozen_array
+from lstd_agent.errors import EvaluationError, InvalidInputError, NotFittedError, check_integer
+from lstd_agent.features.rows import Rows, as_rows, as_vectors, dense, frozen_array
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -42,6 +42,8 @@ class Transformer(Protocol):
 Table: TypeAlias = ArrayLike | sparse.sparray | sparse.spmatrix
 Features: TypeAlias = Table | TableBuilder | Transformer | Callable[[NDArray[Any]], Any]
 """What the agent takes as features."""
+
+_NEAR = 1e-3  # larger differences, relative to features, are not the rounding of a network
 
 
 @dataclass(frozen=True)
@@ -171,42 +173,63 @@ class Standardized:
 
 def feature_table(features: Features, observations: NDArray[np.generic]) -> Rows:
     """Return checked features (S, d) of all observations (S,) or (S, k); a table is copied."""
-    table: Any = features
-    if isinstance(features, str | type):
-        told = "features are an array, a function, a transformer or a builder such as OneHot(); "
-        raise InvalidInputError(f"{told}got {features!r}")
+    _refuse_names(features)
     n = len(observations)
-    if isinstance(features, TableBuilder):
-        table = features.table(n)
-    elif isinstance(features, Transformer):
-        table = features.transform(observations.reshape(n, -1))
-    elif callable(features):
-        table = features(observations)
-    return as_rows(table, n)
+    if isinstance(features, Transformer):
+        return _Checked(features.transform)(observations.reshape(n, -1))
+    if callable(features) and not isinstance(features, TableBuilder):
+        return _Checked(features)(observations)
+    return as_rows(features.table(n) if isinstance(features, TableBuilder) else features, n)
 
 
 def vector_features(features: Features) -> Callable[[FloatArray], Rows]:
     """Return features of vector observations as a checked function, (n, k) to (n, d)."""
+    _refuse_names(features)
     function = getattr(features, "transform", features)
-    if callable(function) and not isinstance(features, TableBuilder | type):
+    if callable(function) and not isinstance(features, TableBuilder):
         return _Checked(function)
     told = f"{type(features).__name__} features need Discrete observations; for vectors give a "
     told += "function, a transformer, RadialBasis, Polynomial or TileCoding"
     raise InvalidInputError(told)
 
 
+def _refuse_names(features: Any) -> None:
+    if isinstance(features, str | type):
+        told = "features are an array, a function, a transformer, or made by OneHot(), "
+        raise InvalidInputError(f"{told}Polynomial(2) and the like; got {features!r}")
+
+
 @dataclass
 class _Checked:
-    """A function of observations (n, k), checked to return features (n, d) with the same d."""
+    """A function of observations, checked to return features (n, d) with the same d.
 
-    compute: Callable[[FloatArray], Any]
+    A function of one observation, or of a batch as a whole, may return n rows by chance. So once,
+    where observations differ, features of the last one are computed alone too.
+    """
+
+    compute: Callable[[NDArray[Any]], Any]
     d: int = 0
+    is_tried: bool = False
 
-    def __call__(self, observations: FloatArray) -> Rows:
-        rows = as_rows(self.compute(observations), len(observations))
-        self.d = self.d or rows.shape[1]
-        if rows.shape[1] != self.d:
+    def __call__(self, observations: NDArray[Any]) -> Rows:
+        n, last = len(observations), observations[-1:].copy()  # a function may compute in place
+        is_new = not (self.is_tried or (observations == last).all())
+        shape, example = ("(n,)", "x, x**2") if last.ndim == 1 else ("(n, k)", "x, x[:, 0] ** 2")
+        hint = f": features take a batch {shape}, here {observations.shape}, of flat observations, "
+        hint += f"and return (n, d), for example lambda x: np.c_[{example}]"
+        try:
+            rows = as_rows(self.compute(observations), n, hint)
+            alone = as_rows(self.compute(last), 1, hint) if is_new else rows[-1:]
+        except (EvaluationError, MemoryError):
+            raise
+        except Exception as error:  # a user's function may raise anything
+            raise InvalidInputError(f"features failed with {error!r}{hint}") from error
+        before, d = self.d or alone.shape[1], rows.shape[1]
+        if not before == d == alone.shape[1]:
             told = "the number of features must not change: a function returned "
-            told += f"{self.d} features before, and {rows.shape[1]} of {len(rows)} observations"
-            raise InvalidInputError(told)
+            raise InvalidInputError(f"{told}{before} features before, and {d} of {n} observations")
+        if is_new and abs(rows[-1:] - alone).max() > _NEAR * abs(rows).max():
+            told = f"features of {last[0]} are {dense(rows[-1:])[0]} in a batch of {n}, and alone "
+            raise InvalidInputError(f"{told}{dense(alone)[0]}{hint}, each row by itself")
+        self.d, self.is_tried = d, self.is_tried or is_new
         return rows

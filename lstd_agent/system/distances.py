@@ -239,7 +239,7 @@ def _linear_mmd(kernel: Kernel, observed: Any) -> SquaredDistance:
 def _check_pairs(name: str, n_trials: int) -> None:
     """Raise unless there are two trials to compare."""
     if n_trials < 2:
-        raise InvalidInputError(
-            f"the {name}; got {n_trials}: collect more trials, or give distance='tv' (countable "
-            "states), n_anchors=1, or anchors="
-        )
+        told = f"the {name}; got {n_trials}: cut one long run into trials of T steps, by end_trial "
+        told += "or add_trials([x[i : i + T + 1] for i in range(0, n, T)], [r[i : i + T] for i in "
+        told += "range(0, n, T)]), or give distance='tv' (countable states) or n_anchors=1"
+        raise InvalidInputError(told)

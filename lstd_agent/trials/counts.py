@@ -130,10 +130,9 @@ def check_counts(counts: TransitionCounts) -> None:
     for name, matrix in {"transition_counts": N, **sums}.items():
         n_columns = S * S if matrix is N else S
         if T < 1 or matrix.shape != (T, n_columns):
-            raise InvalidInputError(
-                f"counts of {S} states have {name} of shape (t_max + 1, {n_columns}); got "
-                f"{matrix.shape}, and transition_counts of shape {N.shape}"
-            )
+            told = f"counts of {S} states have {name} of shape (t_max + 1, {n_columns}); got "
+            told += f"{matrix.shape}, and transition_counts of shape {N.shape}"
+            raise InvalidInputError(told)
         try:
             matrix.check_format(full_check=True)
         except ValueError as error:
@@ -154,16 +153,14 @@ def check_counts(counts: TransitionCounts) -> None:
         or not 0 <= np.min(n_at) <= np.max(n_at) <= n
         or (n_at[0] != n and not has_gaps)
     ):
-        raise InvalidInputError(
-            f"n_at holds how many of {n} trials have each of {T} timesteps: all the first one, "
-            f"unless they are explored there; got {n_at!r}"
-        )
+        told = f"n_at holds how many of {n} trials have each of {T} timesteps: all the first one, "
+        told += f"unless they are explored there; got {n_at!r}"
+        raise InvalidInputError(told)
     off = np.flatnonzero(N.sum(axis=1) != counts.trials_at)
     if off.size:
-        raise InvalidInputError(
-            f"the transitions of {counts.trials_at[off[0]]} trials at timestep {off[0]} sum to "
-            f"{N[[off[0]]].sum()}: every trial has one at each timestep"
-        )
+        told = f"the transitions of {counts.trials_at[off[0]]} trials at timestep {off[0]} sum to "
+        told += f"{N[[off[0]]].sum()}: every trial has one at each timestep"
+        raise InvalidInputError(told)
     # Trials leave the states that they reach.
     timestep = np.repeat(np.arange(T), np.diff(N.indptr))
     state, next_state = np.divmod(N.indices.astype(np.int64), S)

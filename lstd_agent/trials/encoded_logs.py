@@ -84,10 +84,9 @@ def encoded_trials(
     if t_max is None:
         t_max = longest if known is None else known
         if longest > t_max:
-            raise InvalidInputError(
-                f"trial {int(np.argmax(trials.lengths))} goes on to timestep {longest}, and the "
-                f"trials so far have t_max = {t_max}: cut it with t_max={t_max}, or reset()"
-            )
+            told = f"trial {int(np.argmax(trials.lengths))} goes on to timestep {longest}, and the "
+            told += f"trials so far have t_max = {t_max}: cut it with t_max={t_max}, or reset()"
+            raise InvalidInputError(told)
     T = check_integer("t_max", t_max, 0) + 1
     if longest < T - 1 and known is None:
         told = f"no trial has timestep {t_max}: give a t_max of at most {longest}"
@@ -187,10 +186,9 @@ def _as_numbers(actions: list[NDArray[Any]], numbers: ActionNumbers) -> IntArray
             return np.asarray(flat.astype(np.int64) - numbers[1])
     wrong = (each[are_none(each, numbers)] if _are_numbers(each) else each for each in actions)
     i, found = next((i, each[0]) for i, each in enumerate(wrong) if len(each))
-    raise InvalidInputError(
-        f"actions are {in_words(numbers)}; trial {i} has {found}: name all of them with "
-        "action_space= when the first trials are added"
-    )
+    told = f"actions are {in_words(numbers)}; trial {i} has {found}: name all of them with "
+    told += "action_space= when the first trials are added"
+    raise InvalidInputError(told)
 
 
 def _are_numbers(actions: NDArray[Any]) -> bool:
@@ -249,10 +247,9 @@ def check_actions(
     excess = terms.sum() - (k - 1).sum()
     if excess > _DEVIATIONS * np.sqrt(max(float(variance.sum()), 0.0)) and excess > 1.0:
         worst = int(np.argmax(terms - (k - 1)))
-        raise InvalidInputError(
-            f"the log's actions are not drawn by the policy: in state {seen[worst]} they are "
-            f"{observed[worst].tolist()}, by {pi[worst].tolist()}"
-        )
+        told = f"the log's actions are not drawn by the policy: in state {seen[worst]} they are "
+        told += f"{observed[worst].tolist()}, by {pi[worst].tolist()}"
+        raise InvalidInputError(told)
 
 
 def _never(trials: LoggedTrials, i: int, t: int) -> InvalidInputError:

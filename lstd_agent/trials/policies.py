@@ -54,16 +54,14 @@ def make_actor(
     if array.shape == (S,) and array.dtype.kind in "iu":
         wrong = np.flatnonzero(are_none(array, (A, first)))
         if wrong.size:
-            raise InvalidInputError(
-                f"the policy takes action {array[wrong[0]]} in state {wrong[0]}; actions are "
-                f"{in_words((A, first))}"
-            )
+            told = f"the policy takes action {array[wrong[0]]} in state {wrong[0]}; actions are "
+            told += f"{in_words((A, first))}"
+            raise InvalidInputError(told)
         return TableActor(array.astype(np.int64), np.empty((0, S)), first_state)
     if array.shape != (S, A) or array.dtype.kind not in "fiub":
-        raise InvalidInputError(
-            f"a policy is {S} integer actions, ({S}, {A}) action probabilities, or a callable; "
-            f"got an array of shape {array.shape} and dtype {array.dtype}"
-        )
+        told = f"a policy is {S} integer actions, ({S}, {A}) action probabilities, or a callable; "
+        told += f"got an array of shape {array.shape} and dtype {array.dtype}"
+        raise InvalidInputError(told)
     probabilities = check_probabilities(array)
     # The threshold is infinite from the last possible action on, so rounding never selects an
     # action of probability zero.
@@ -91,10 +89,9 @@ def check_probabilities(array: NDArray[Any]) -> FloatArray:
     valid = (probabilities >= 0.0).all(axis=1) & (np.abs(total - 1.0) <= tolerance)
     if not valid.all():
         state = int(np.argmin(valid))
-        raise InvalidInputError(
-            f"action probabilities of state {state} are {probabilities[state]}, which sum to "
-            f"{float(total[state])!r}; each row must be a distribution"
-        )
+        told = f"action probabilities of state {state} are {probabilities[state]}, which sum to "
+        told += f"{float(total[state])!r}; each row must be a distribution"
+        raise InvalidInputError(told)
     return probabilities
 
 
@@ -192,10 +189,9 @@ class CallableActor:
         expected = self._shape if n is None else (n, *self._shape)
         if actions.shape != expected:
             many = "a single observation" if n is None else f"{n} observations"
-            raise InvalidInputError(
-                f"the policy returned actions of shape {actions.shape} for {many}; expected "
-                f"{expected}. batched= says whether it takes batches"
-            )
+            told = f"the policy returned actions of shape {actions.shape} for {many}; expected "
+            told += f"{expected}. batched= says whether it takes batches"
+            raise InvalidInputError(told)
         if self._numbers is None:
             return actions
         is_number = actions.dtype.kind in "biuf"
@@ -218,10 +214,9 @@ def _actions_of(answer: Any) -> Any:
     if answer[1] is None:
         return answer[0]
     if np.ndim(answer[0]):
-        raise InvalidInputError(
-            "the policy returned (actions, state) with a state to remember: only policies of "
-            "the observation alone can be evaluated, since their trials are a Markov chain"
-        )
+        told = "the policy returned (actions, state) with a state to remember: only policies of "
+        told += "the observation alone can be evaluated, since their trials are a Markov chain"
+        raise InvalidInputError(told)
     return answer
 
 
@@ -303,10 +298,9 @@ class StatedPolicy:
     def check_same(self, before: StatedPolicy) -> None:
         """Raise `InvalidInputError` unless this is the earlier policy, without further training."""
         if self.fingerprint != before.fingerprint or not same_policy(before.policy, self.policy):
-            raise InvalidInputError(
-                "the trials so far are of another policy: forget them with reset(), make a new "
-                "agent, or say that it is the same with is_same_policy=True"
-            )
+            told = "the trials so far are of another policy: forget them with reset(), make a new "
+            told += "agent, or say that it is the same with is_same_policy=True"
+            raise InvalidInputError(told)
 
 
 def same_policy(a: Any, b: Any) -> bool:

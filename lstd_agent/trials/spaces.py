@@ -33,10 +33,9 @@ _MAX_PARTS = 63  # a space whose elements an int64 cannot number counts as infin
 def plain_array(value: Any, what: str) -> NDArray[Any]:
     """Return a value as an array, or raise `InvalidInputError` for ragged lists or masks."""
     if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
-        raise InvalidInputError(
-            f"got {what} with masked entries, which stand for no number: fill them in, by "
-            "values.filled(...), or leave them out"
-        )
+        told = f"got {what} with masked entries, which stand for no number: fill them in, by "
+        told += "values.filled(...), or leave them out"
+        raise InvalidInputError(told)
     try:
         array: NDArray[Any] = np.asarray(value)
     except (TypeError, ValueError):

@@ -150,7 +150,8 @@ class TrialStore(UserLoop):
     def _some_batches(self, are_kept: bool | None = None) -> Batches:
         batches = self.batches
         if not batches.n_trials:
-            raise NotFittedError("there are no trials yet: call collect or observe first")
+            how = "end_trial()" if self._under_way else "collect or observe"
+            raise NotFittedError(f"there are no trials yet: call {how} first")
         if are_kept not in (None, batches.are_kept):
             which = ("counted", "counts") if are_kept else ("kept", "kept_trials")
             raise InvalidInputError("trials of these observations are {}: see {}".format(*which))

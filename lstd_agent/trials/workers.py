@@ -74,10 +74,9 @@ def collect(
     encoding = recording.encoding
     if isinstance(env, gym.Env | VectorEnv):
         if request.workers != 1 or request.executor is not None or request.shard_size is not None:
-            raise InvalidInputError(
-                "workers make their own environments: pass an id, or a function that makes "
-                f"an environment, instead of {env}"
-            )
+            told = "workers make their own environments: pass an id, or a function that makes "
+            told += f"an environment, instead of {env}"
+            raise InvalidInputError(told)
         collect_rounds(env, recording, policy, keep, request)
         return
     with closing(make_env(env, 1)) as sample:
@@ -96,10 +95,9 @@ def collect(
         try:
             pickle.dumps(what)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
-            raise InvalidInputError(
-                "workers are sent the environment, the policy and the features by pickle, which "
-                f"fails: {error}. Define functions at the top level of a module, not as lambdas"
-            ) from error
+            told = "workers are sent the environment, the policy and the features by pickle, which "
+            told += f"fails: {error}. Define functions at the top level of a module, not as lambdas"
+            raise InvalidInputError(told) from error
     size = request.shard_size or min(_MAX_TRIALS, -(-request.n_trials // _SHARDS))
     entropy = np.random.SeedSequence(request.seed).entropy
     quiet = replace(request, progress=False, executor=None)
@@ -234,10 +232,9 @@ def run_tasks(
     workers, waiting = check_integer("workers", workers, 1), iter(tasks)
     if executor is not None:  # dask replaces dead workers itself
         if _run(executor, function, waiting, keep, max(_MIN_SUBMITTED, 2 * workers), False):
-            raise WorkerError(
-                "a worker of the executor died, which broke it. Pass workers= instead of "
-                "executor=: then dead workers are replaced"
-            )
+            told = "a worker of the executor died, which broke it. Pass workers= instead of "
+            told += "executor=: then dead workers are replaced"
+            raise WorkerError(told)
         return
     if workers == 1:
         for task in waiting:

@@ -550,6 +550,23 @@ def test_standard_errors_need_the_fit_of_all_trials() -> None:
     assert np.isfinite(agent.fit().action_standard_errors(0)).all()
 
 
+def test_two_equal_samples_do_not_make_an_action_value_certain() -> None:
+    # From state 0 each action leads to either state of a symmetric core, of biases -12.5 and 12.5.
+    # Action 1 was taken twice, and led to state 1 both times. No batch can show the other outcome.
+    rng, n, t_max = np.random.default_rng(0), 400, 200
+    moves = np.cumsum(rng.random((n, t_max)) < 0.02, axis=1) + rng.integers(2, size=(n, 1))
+    states, actions = np.zeros((n, t_max + 1), dtype=int), np.zeros((n, t_max), dtype=int)
+    states[:, 1:], actions[:2, 0] = 1 + moves % 2, 1
+    states[:2, 1:] = 1 + (moves[:2] - moves[:2, :1]) % 2
+    agent = SeminormLSTDAgent(OneHot())
+    agent.add_trials(states, states[:, :-1] == 2, actions, observation_space=Discrete(3))
+    wrong = agent.action_values(0, policy=[0, 0, 0]) - [-0.5, -0.5]
+    errors = agent.action_standard_errors(0, policy=[0, 0, 0])
+    assert wrong[1] < -10.0
+    assert (np.abs(wrong) < 3.0 * errors).all()
+    assert errors[0] < 0.5 * errors[1]  # 398 samples, which show both outcomes
+
+
 def test_an_advantage_in_one_state_has_the_error_of_two_means() -> None:
     rng = np.random.default_rng(0)
     action = rng.integers(2, size=900)

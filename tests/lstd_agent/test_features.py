@@ -216,6 +216,65 @@ def test_functions_that_return_another_number_of_features_are_refused() -> None:
         encoding.rows(np.zeros((5, 1)))
 
 
+FAILS, IS_WRONG = "features failed with .*take a batch", "features .*take a batch"
+
+
+@pytest.mark.parametrize(
+    ("features", "message"),
+    [
+        (lambda x: [x[0], x[1] ** 2], FAILS),
+        (lambda x: np.array([x[0], x[1]]), FAILS),
+        (lambda x: np.concatenate([[1.0], x]), FAILS),
+        (lambda x: [float(x[0]), 1.0], FAILS),
+        (lambda x: [x @ x, 1.0], FAILS),
+        (lambda x: np.c_[x["speed"], x["place"]], FAILS),
+        (lambda x: [1.0, *x], IS_WRONG),
+        (lambda x: x[0], IS_WRONG),
+        (lambda x: x.sum(), IS_WRONG),
+        (lambda x: np.outer(x, x).ravel(), IS_WRONG),
+        (lambda x: [x[0]], IS_WRONG),
+        (lambda x: x / np.linalg.norm(x), "in a batch of 2, and alone .*each row by itself"),
+        (lambda x: x - x.mean(), "in a batch of 2, and alone .*each row by itself"),
+        (lambda x: sparse.csr_array(np.exp(x) / np.exp(x).sum()), "in a batch of 2, and alone"),
+    ],
+)
+def test_functions_of_one_vector_are_told_to_take_batches(features: Any, message: str) -> None:
+    encoding = make_encoding(spaces.Box(-9.0, 9.0, (2,)), features, False)
+    alike, different = np.ones((2, 2)), np.array([[1.0, 2.0], [3.0, 7.0]])  # as many as components
+    with pytest.raises(InvalidInputError, match=message):
+        list(map(encoding.rows, (alike[:1], alike, different)))
+    if message is FAILS:
+        with pytest.raises(InvalidInputError) as caught:
+            encoding.rows(alike[:1])
+        assert isinstance(caught.value.__cause__, IndexError | TypeError | ValueError)
+
+
+@pytest.mark.parametrize(
+    "features",
+    [
+        lambda s: [s, s**2, s**3],
+        lambda s: [s >= i for i in range(3)],
+        lambda s: [1.0, s],
+        lambda s: s,
+        lambda s: [1.0, 0.0] if s > 1 else [0.0, 1.0],
+        lambda s: np.eye(3)[int(s)],
+    ],
+)
+def test_functions_of_one_state_are_told_to_take_batches(features: Any) -> None:
+    with pytest.raises(InvalidInputError, match=r"features take a batch \(n,\), here"):
+        make_encoding(spaces.Discrete(3), features, False)
+
+
+def test_features_in_single_precision_need_not_be_equal_alone_and_in_a_batch() -> None:
+    weights = RNG.normal(size=(3, 50)).astype(np.float32)
+
+    def features(x: FloatArray) -> Any:
+        return np.float32(x) @ weights * np.float32(1.0 + 1e-6 * len(x))
+
+    encoding = make_encoding(spaces.Box(-9.0, 9.0, (3,)), features, False)
+    assert encoding.rows(RNG.normal(size=(40, 3))).shape == (40, 50)
+
+
 @pytest.mark.parametrize("make", [np.asarray, sparse.csr_array])
 def test_features_whose_products_would_not_be_finite_are_refused(make: Any) -> None:
     rows = np.eye(3)

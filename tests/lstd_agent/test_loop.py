@@ -180,8 +180,26 @@ def test_the_loop_needs_to_know_spaces_and_policy() -> None:
         agent.act(0)
     with pytest.raises(InvalidInputError, match="no trial is under way"):
         agent.end_trial()
-    with pytest.raises(NotFittedError, match="there are no trials yet"):
+    with pytest.raises(NotFittedError, match="there are no trials yet: call collect or observe"):
         agent.fit()
+    agent.attach(gym.make("unichain_gym:Unichain-h6-v0")).observe(0, 0, 0.0, 1)
+    with pytest.raises(NotFittedError, match=r"there are no trials yet: call end_trial\(\) first"):
+        agent.fit()
+
+
+def test_one_long_run_is_to_be_cut_into_trials() -> None:
+    rng, n, T = np.random.default_rng(0), 10_050, 100
+    x, r = rng.integers(2, size=n + 1), rng.random(n)
+    agent = SeminormLSTDAgent(OneHot())
+    with pytest.raises(
+        InvalidInputError, match=r"cut one long run .* by end_trial or add_trials\("
+    ):
+        agent.add_trials([x], [r], observation_space=gym.spaces.Discrete(2)).fit()
+    # As the message says.
+    cut = [x[i : i + T + 1] for i in range(0, n, T)], [r[i : i + T] for i in range(0, n, T)]
+    agent.reset().add_trials(*cut, observation_space=gym.spaces.Discrete(2)).fit()
+    assert agent.n_trials == 101
+    assert abs(agent.gain_ - 0.5) < 4.0 * agent.gain_error_
 
 
 @pytest.mark.parametrize("observation", [-1, 6, 1.0, "a", np.array([-1, 3])])
