@@ -254,7 +254,6 @@ def check_actions(
 
 def _never(trials: LoggedTrials, i: int, t: int) -> InvalidInputError:
     assert trials.actions is not None
-    return InvalidInputError(
-        f"trial {i} takes action {trials.actions[i][t]} on observing "
-        f"{take(trials.observations[i], t)} at timestep {t}, which the policy never does"
-    )
+    told = f"trial {i} takes action {trials.actions[i][t]} on observing "
+    told += f"{take(trials.observations[i], t)} at timestep {t}, which the policy never does"
+    return InvalidInputError(told)

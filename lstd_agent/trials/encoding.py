@@ -236,10 +236,8 @@ class CountedEncoding(_Shared):
         return self.numbering.numbers_of_parts(whole)
 
     def _misfit(self, observations: Any) -> InvalidInputError:
-        return InvalidInputError(
-            f"observations must be integers from {self.start} to {self.start + self.n - 1}; got "
-            f"{observations!r}"
-        )
+        told = f"observations must be integers from {self.start} to {self.start + self.n - 1}"
+        return InvalidInputError(f"{told}; got {observations!r}")
 
 
 def _key(observation: Any) -> Any:

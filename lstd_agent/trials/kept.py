@@ -133,10 +133,8 @@ class KeptTrials:
         first, second, n = map(len, map(set, [*parts, zip(*parts, strict=True)]))
         if min(first, second) < _ALIKE * n or not _FEW_KINDS < n < _ALIKE * self.n_trials:
             return ""
-        return (
-            f"{self.n_trials - n} of {self.n_trials} trials are exact copies of others, so that "
-            "standard errors are too small: leave copies out, and seed each trial differently"
-        )
+        told = f"{self.n_trials - n} of {self.n_trials} trials are exact copies of others, so that "
+        return f"{told}standard errors are too small: leave copies out, and seed each differently"
 
     @property
     def n_trials(self) -> int:

@@ -299,10 +299,9 @@ def _flags(terminated: Any, shape: tuple[int, ...]) -> BoolArray:
 
 
 def _elsewhere(trial: int, t: int) -> InvalidInputError:
-    return InvalidInputError(
-        f"trial {trial} is observed elsewhere at timestep {t} than where timestep {t - 1} left it: "
-        "was the environment reset? A trial ends with terminated=True, or drop_trial()"
-    )
+    told = f"trial {trial} is observed elsewhere at timestep {t} than where timestep {t - 1} left "
+    told += "it: was the environment reset? A trial ends by end_trial(), or drop_trial() forgets it"
+    return InvalidInputError(told)
 
 
 def _other_thread() -> InvalidInputError:

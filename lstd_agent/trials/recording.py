@@ -292,9 +292,7 @@ class SequentialTrials:
             states = np.append(states, states[-1:], axis=0)
         names = "rewards", "durations", "actions", "explored"
         columns = zip(names, zip(*self._steps, strict=True), strict=False)
-        parts = {
-            name: np.array(column).ravel() for name, column in columns if column[0] is not None
-        }
+        parts = {name: np.array(part).ravel() for name, part in columns if part[0] is not None}
         self.finished.append((states, parts, self.terminated))
         self.t_max = t_max
         self.drop()
@@ -332,15 +330,13 @@ def as_rewards(reward: Any, shape: tuple[int, ...], t: int) -> FloatArray:
 
 
 def _other_length(n: int, t_max: int | None) -> InvalidInputError:
-    return InvalidInputError(
-        f"this trial has timesteps 0 to {n - 1}, the others 0 to {t_max}: was it truncated? Raise "
-        "the environment's max_episode_steps. drop_trial() drops it"
-    )
+    told = f"this trial has timesteps 0 to {n - 1}, the others 0 to {t_max}: was it truncated? "
+    told += "Raise the environment's max_episode_steps. drop_trial() drops it"
+    return InvalidInputError(told)
 
 
 def _refuse_unless_it_ends(encoding: Encoding, terminated: BoolArray, t: int) -> None:
     """Raise `TerminationError` unless the encoding has an end."""
     if not encoding.ends and terminated.any():
-        raise TerminationError(
-            f"trial {int(np.argmax(terminated))} of the round terminated at timestep {t}: {NEVER}"
-        )
+        told = f"trial {int(np.argmax(terminated))} of the round terminated at timestep {t}"
+        raise TerminationError(f"{told}: {NEVER}")
