@@ -214,8 +214,8 @@ def test_impossible_tables_are_refused(features: Any, message: str) -> None:
 @pytest.mark.parametrize(
     ("features", "message"),
     [
-        ("one-hot", r"or a builder such as OneHot\(\); got 'one-hot'"),
-        (OneHot, r"or a builder such as OneHot\(\); got <class .*OneHot'>"),
+        ("one-hot", r"or made by OneHot\(\), .*; got 'one-hot'"),
+        (OneHot, r"or made by OneHot\(\), .*; got <class .*OneHot'>"),
         ([[1.0], [1.0, 2.0], [1.0]], r"must be an array of real numbers; got \[\[1"),
         (np.eye(3) * 1j, "must be an array of real numbers"),
     ],
