@@ -36,7 +36,6 @@ class TrialRows(Samples):
     """
 
     are_places = False
-    candidates_are = "index of a stored observation"
     default_kernel = Kernel(width="median")  # the distance between candidates
     visits, recurrent_classes = None, ()  # vectors are not counted
 
@@ -53,14 +52,14 @@ class TrialRows(Samples):
         self.rcond = float(np.sqrt(rcond))  # of features, where rcond is of their squares
         m, n = trials.rewards.shape
         self.t_max, self.n_trials = n - 1, m
-        self._is_whole, times = trials.own is None, trials.durations
-        self.own: BoolArray = np.ones((m, n), dtype=bool) if trials.own is None else trials.own
+        own, times = trials.own, trials.durations
+        self.own: BoolArray = np.ones((m, n), dtype=bool) if own is None else own
         self.trials_at = np.asarray(self.own.sum(axis=0))
         self._durations = np.broadcast_to(1.0, (m, n)) if times is None else times
-        ended = np.isnan(trials.observations).any(axis=2) if ends else np.zeros(0, dtype=bool)
-        self._ended: BoolArray | None = ended if ended.any() else None
-        self.constant = float(self._ended is None)
-        self.terminal = None if self._ended is None else 0  # among the candidates
+        is_over = np.isnan(trials.observations).any(axis=2) if ends else np.zeros((m, n + 1), bool)
+        self._is_over: BoolArray = is_over
+        self.constant = float(not is_over.any())
+        self.terminal = None if self.constant else 0  # among the candidates
         probe = features(trials.observations[:64, 0])
         self._d, self._k = probe.shape[1], int(trials.observations.shape[2])
         self.is_sparse = is_sparse(probe) and are_few(probe)
@@ -84,9 +83,9 @@ class TrialRows(Samples):
             values, U = np.linalg.eigh(gram / np.outer(size, size))
             keep = values > _ROUNDING**2 * values[-1]
             if keep.mean() < _LARGEST_SHARE:
-                fewer, parts = Coordinates(U[:, keep] / size[:, None], size), []
-                if m * n * (keep.sum() + 1) * 8 <= self._max_bytes:
-                    parts = self._parts(slice(0, m), n)
+                fewer = Coordinates(U[:, keep] / size[:, None], size)
+                have_room = m * n * (keep.sum() + 1) * 8 <= self._max_bytes
+                parts = self._parts(slice(0, m), n) if have_room else []
                 held = [fewer.of(self._raw(part, 0, n), self.constant) for part in parts]
                 return fewer, np.concatenate(held) if held else None
         if raw is not None:  # features are computed once
@@ -149,9 +148,7 @@ class TrialRows(Samples):
                 both: Any = self.sparse_rows[place], self.sparse_rows[place + 1]
             else:
                 rows = self._rows(part, start, stop + 1)
-                both = [x.reshape(-1, self.p) for x in (rows[:, :-1], rows[:, 1:])]
-                if not self._is_whole:  # a mask takes long
-                    both = [x[own.ravel()] for x in both]
+                both = rows[:, :-1][own], rows[:, 1:][own]
             paid, times = (x[part, start:stop][own] for x in (self.trials.rewards, self._durations))
             one = np.ones(len(paid))
             yield Layer(both[0], one, paid, times, one > 0.0, both[1], None)
@@ -166,9 +163,8 @@ class TrialRows(Samples):
         following = rows_at(stop)
         for t in reversed(range(start, stop)):
             rows, own = rows_at(t), self.own[:, t]
-            goes_on = own if self._ended is None else own & ~self._ended[:, t]
             numbers = own.astype(np.float64), self.trials.rewards[:, t], self._durations[:, t]
-            yield Layer(rows, *numbers, goes_on, following, None)
+            yield Layer(rows, *numbers, own & ~self._is_over[:, t], following, None)
             following = rows
 
     def zero(self, anchor: int) -> FloatArray | None:
@@ -194,8 +190,7 @@ class TrialRows(Samples):
         trial = np.arange(n) % self.n_trials
         chosen = observations[trial, timestep][timestep < lengths[trial]]
         living = np.unique(chosen[np.isfinite(chosen).all(axis=1)], axis=0)
-        ends = np.full((int(self._ended is not None), self._k), np.nan)
-        return np.concatenate((ends, living)) if len(ends) else living
+        return living if self.constant else np.insert(living, 0, np.nan, axis=0)
 
     @cached_property
     def candidate_features(self) -> Rows:
