@@ -19,7 +19,7 @@ from lstd_agent.standard_errors import Comparison, batch_standard_errors
 from lstd_agent.system.approximators import System, values_in_features
 from lstd_agent.system.minimizer import Gain, Solved
 from lstd_agent.system.model import pooled_model
-from lstd_agent.system.selection import OPEN_TOLERANCE, Choice
+from lstd_agent.system.selection import OPEN_TOLERANCE
 from lstd_agent.system.solve import Subsets
 from lstd_agent.trials.encoding import Encoding
 
@@ -92,10 +92,7 @@ class Jackknife:
         return self._error(self.fitted.gain.value, [gain.value for gain in self.gains])
 
     def _start_bias(self, solved: Sequence[Solved], segments: Segments, gain: Gain) -> float:
-        """Return the mean value of the start minus the mean value of the long run.
-
-        The long run is that of the rows of the gain or, for a given gain, the tail.
-        """
+        """Return `start_bias`; the long run is of the gain's rows or, if it is given, the tail."""
         first = segments.factors[0]
         start = float(first.sums[: first.p] @ solved[0].columns[:, 0] / max(first.n, 1.0))
         if gain.settled is not None:
@@ -174,11 +171,6 @@ class Fit:
     def system(self) -> System:
         """The fitted system."""
         return self.fitted.system
-
-    @property
-    def choice(self) -> Choice:
-        """The backup, given or chosen by the data."""
-        return self.fitted.choice
 
     def answer(
         self, what: Callable[..., NDArray[Kind]], observations: Any, t: ArrayLike | None = None
@@ -276,7 +268,7 @@ class Fit:
     def states_determined(self, states: States, neighborhood: IntArray) -> BoolArray:
         """Return `determined` of encoded observations (m,) for neighbourhoods (m,)."""
         seen = of_each(self.samples_of(states), neighborhood) > 0.0
-        if self.choice.backup == "model":
+        if self.fitted.choice.backup == "model":
             model = pooled_model(self.source, self.system.gain, self.system.references.main)
             share = model.open_share[states]
         else:
@@ -307,7 +299,7 @@ class Fit:
         is the spread of values in the neighbourhood.
         """
         system, windows, place = self.system, self.system.windows, neighborhood
-        if self.choice.backup == "model":  # the model uses all timesteps
+        if self.fitted.choice.backup == "model":  # the model uses all timesteps
             windows, place = np.array([[0, system.t_max + 1]]), np.zeros_like(neighborhood)
         moves = self.source.moves_of(windows, self.fitted.evidence)(states)
         n = np.maximum(of_each(moves, place), 1.0)

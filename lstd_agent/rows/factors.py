@@ -127,10 +127,7 @@ class Samples:
 
 
 class Reduced(NamedTuple):
-    """L^T A, whose rows are orthogonal, L^T B and L^T c, and the largest singular value of A.
-
-    Those of several factors have rows of zeros where their ranks differ.
-    """
+    """L^T A, whose rows are orthogonal, L^T B and L^T c, and the largest singular value of A."""
 
     A: FloatArray
     B: FloatArray

@@ -115,10 +115,8 @@ class TrialRows(Samples):
         n, step = trials.stop, max(1, _CHUNK // width)
         return [slice(i, min(i + step, n)) for i in range(trials.start, n, step)]
 
-    def _raw(self, part: slice, start: int, stop: int, held: Any = None) -> FloatArray:
-        """Return features (trials, timesteps, d), of held rows if these are only scaled."""
-        if held is not None and self.coordinates.turn.ndim == 1:
-            return np.asarray(held[part, start:stop, :-1] * self.coordinates.sizes)
+    def _raw(self, part: slice, start: int, stop: int) -> FloatArray:
+        """Return features (trials, timesteps, d)."""
         seen = self.trials.observations[part, start:stop]
         return dense(self.features(seen.reshape(-1, self._k))).reshape(*seen.shape[:2], -1)
 
@@ -155,14 +153,10 @@ class TrialRows(Samples):
 
     def layers(self, start: int, stop: int, groups: Any = None) -> Iterator[Layer]:
         """Yield timesteps backwards, every trial a row: of all groups, one after the other."""
-
-        def rows_at(t: int) -> FloatArray:
-            parts = self._parts(slice(0, self.n_trials), 1)
-            return np.concatenate([self._rows(part, t, t + 1)[:, 0] for part in parts])
-
-        following = rows_at(stop)
+        every = slice(0, self.n_trials)
+        following = self._rows(every, stop, stop + 1)[:, 0]
         for t in reversed(range(start, stop)):
-            rows, own = rows_at(t), self.own[:, t]
+            rows, own = self._rows(every, t, t + 1)[:, 0], self.own[:, t]
             numbers = own.astype(np.float64), self.trials.rewards[:, t], self._durations[:, t]
             yield Layer(rows, *numbers, own & ~self._is_over[:, t], following, None)
             following = rows
@@ -205,8 +199,7 @@ class TrialRows(Samples):
     def trial_features(self, most: int) -> tuple[Any, IntArray]:
         """Return features (m, t_max + 1, d) of the first trials, and their lengths (m,)."""
         m = min(self.n_trials, max(2, most // (self._d * (self.t_max + 1))))
-        held = None if self.is_sparse else self._prepared[1]
-        return self._raw(slice(0, m), 0, self.t_max + 1, held), self.trials.all_lengths[:m]
+        return self._raw(slice(0, m), 0, self.t_max + 1), self.trials.all_lengths[:m]
 
     def occupancy(self, windows: IntArray, segments: Any) -> FloatArray:
         """Return the share (n, M) of each window's samples at each candidate."""
