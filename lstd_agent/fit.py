@@ -201,8 +201,6 @@ class Fit:
         for f, states, neighborhood in sides:
             unseen = self._unseen_outcomes(f, states, neighborhood)
             error = float(np.hypot(error, np.linalg.norm(unseen) / len(states)))
-            if not self._robust(states, neighborhood).all():
-                error = np.inf
         if not any(neighborhood.any() for *_, neighborhood in sides):  # trials start in the first
             error = max(error, conflict(*(states for _, states, _ in sides)))
         value = float(difference(self.system)[0])
@@ -284,19 +282,14 @@ class Fit:
         """Return `standard_errors` of encoded observations (m,) for neighbourhoods (m,)."""
         features = self.encoding.rows(states)
         errors = self.jackknife.errors(lambda system: system.values(features, neighborhood))
-        errors = np.hypot(errors, self._unseen_outcomes(features, states, neighborhood))
-        return np.where(self._robust(states, neighborhood), errors, np.inf)
-
-    def _robust(self, states: States, neighborhood: IntArray) -> BoolArray:
-        """Whether values are determined, also without any one batch."""
-        seen = self.jackknife.seen_without_each(states, neighborhood)
-        return np.asarray(seen & self.states_determined(states, neighborhood))
+        return np.hypot(errors, self._unseen_outcomes(features, states, neighborhood))
 
     def _unseen_outcomes(self, f: Rows, states: States, neighborhood: IntArray) -> FloatArray:
         """Return what unseen outcomes may add to the standard errors of values (m,).
 
         What n samples did not show may have a probability of 3/n (two standard errors); its effect
-        is the spread of values in the neighbourhood.
+        is the spread of values in the neighbourhood. It is infinite where values are not determined
+        by all trials, or not without one of the batches.
         """
         system, windows, place = self.system, self.system.windows, neighborhood
         if self.fitted.choice.backup == "model":  # the model uses all timesteps
@@ -309,7 +302,9 @@ class Fit:
             others, here = self.candidate_values(int(k)), neighborhood == k
             mean = weight @ others
             spread[here] = np.sqrt(weight @ (others - mean) ** 2 + (values[here] - mean) ** 2)
-        return np.asarray(1.5 * spread / n)
+        known = self.jackknife.seen_without_each(states, neighborhood)
+        known &= self.states_determined(states, neighborhood)
+        return np.where(known, 1.5 * spread / n, np.inf)
 
 
 def of_each(by_neighborhood: FloatArray, neighborhood: IntArray) -> FloatArray:

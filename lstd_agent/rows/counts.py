@@ -1,7 +1,6 @@
 """Rows of counted states: a row is a state seen at a timestep, n its visits, P what came next.
 
-Counts do not depend on features, so that one collection serves every feature set, every number of
-anchors and every gain. They come in batches of trials; a group of trials is a set of batches.
+Counts come in batches of trials; a group of trials is a set of batches.
 """
 
 from __future__ import annotations
