@@ -356,7 +356,7 @@ class SeminormLSTDAgent(TrialStore):
     @property
     def backup_(self) -> Choice:
         """The backup of the fit, given or chosen by the data; ``print`` it."""
-        return self._last_fit.choice
+        return self._last_fit.fitted.choice
 
     @property
     def main_reference_(self) -> Any:
