@@ -87,9 +87,8 @@ def mean_discrepancy(
     embedding = distributions @ gram
     norm = np.einsum("ts,ts->t", embedding, distributions)
     if n_trials is not None:
-        n = np.broadcast_to(n_trials, norm.shape)
-        unbiased = (n * norm - distributions @ np.diagonal(gram)) / np.maximum(n - 1, 1)
-        norm = np.where(n > 1, unbiased, norm)
+        unbiased = n_trials * norm - distributions @ np.diagonal(gram)
+        norm = np.where(n_trials > 1, unbiased / np.maximum(n_trials - 1, 1), norm)
 
     def squared(anchor: int, start: int, stop: int) -> FloatArray:
         cross = embedding[start:stop] @ distributions[anchor]
