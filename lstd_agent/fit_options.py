@@ -132,7 +132,7 @@ class FitOptions:
                 "observations use 'one_step', LambdaReturn(decay) or MultiStep(steps)"
             )
         by_references = self.calibration == "references"
-        of_one_step = backup in ("auto", "model") or is_one_step(backup)
+        of_one_step = isinstance(backup, str) or is_one_step(backup)
         if source.is_sparse and (by_references or not of_one_step):
             d = source.candidate_features.shape[1]
             if d > _MOST_DENSE:
@@ -196,11 +196,10 @@ class FitOptions:
         """Return the minimizers of windows by themselves, with offsets by reference states."""
         solved = []
         for start, stop in ties[0].tolist():
-            backup: Any = self.backup
-            if backup == "auto" or is_one_step(backup):
+            if isinstance(self.backup, str) or is_one_step(self.backup):
                 factor = segments.window(start, stop, gain)
             else:
-                factor = Targets(source, backup, np.array([gain])).alone(start, stop)
+                factor = Targets(source, self.backup, np.array([gain])).alone(start, stop)
             found = solve_window(source, factor)
             columns = np.vstack((found.weights, np.zeros((1, 1))))
             solved.append(Solved(columns, found.rank, found.condition, round(factor.n)))
