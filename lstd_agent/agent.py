@@ -80,7 +80,7 @@ class SeminormLSTDAgent(TrialStore):
     n_stored_trials : int
         How many counted trials to keep whole, for the MMD and for returns of starts.
     n_batches : int
-        Batches of trials for `standard_errors`: 1 (no errors), or at least 10 (2 to 9 mean 10).
+        Batches of trials for `standard_errors`: 1 (no errors), or at least 20 (2 to 19 mean 20).
     observations : {"auto", "counted", "vectors"}
         ``"auto"`` counts finite spaces (Discrete, or up to 10,000 elements); others are vectors.
     max_bytes : int
@@ -356,7 +356,7 @@ class SeminormLSTDAgent(TrialStore):
     @property
     def backup_(self) -> Choice:
         """The backup of the fit, given or chosen by the data; ``print`` it."""
-        return self._last_fit.choice
+        return self._last_fit.fitted.choice
 
     @property
     def main_reference_(self) -> Any:

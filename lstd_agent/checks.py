@@ -39,7 +39,8 @@ _LASTING, _OWN, _FEW_ROWS, _WHOLE = 0.5, 0.05, 50, 0.9
 # surprises that matters; their smallest deviation as a share of E; number of classes of values.
 _MISFIT, _ALIKE, _SPREAD, _CLASSES = 0.05, 0.05, 0.1, 32
 
-# Fewest effective trials of a standard error, and of any; share of E beyond which an event matters.
+# Fewest effective trials of a standard error, and of any; share of E beyond which an event matters;
+# rounding, as shares of the spread of rewards, and of their size.
 _EVENTS, _LONE, _RARE, _TINY, _ROUNDING, _OFFSET = 10.0, 2.0, 0.1, 1e-300, 1e-9, 1e-12
 
 
@@ -250,18 +251,16 @@ def check_own_means(R: FloatArray, unit: float, total: float = 1.0) -> float:
     """
     from scipy.special import ndtri  # takes long to import
 
-    T, C, first, sd = R.shape[1], partial_sums(R), 0.0, 0.0
-    least = rounding_of(R) / T
+    T, C, least, first, sd = R.shape[1], partial_sums(R), rounding_of(R), 0.0, 0.0
     longest = max(1, T // 4)
     for n in range(longest, max(1, T // 8) - 1, -max(1, T // 256)):
         m = np.stack([C[:, b + n] - C[:, b] for b in (T // 4, T // 2, T - n)], axis=1) / n
         m = m[np.isfinite(m).all(axis=1)]
-        if T < 4 or len(m) < 8 or (np.ptp(m, axis=0) <= least).any():
+        if T < 4 or len(m) < 8 or (np.ptp(m, axis=0) <= least / T).any():
             return 0.0
-        order = np.sort(m, axis=0).T
+        x, y = m.T, np.sort(m, axis=0).T
         ranks = [
-            np.searchsorted(*x, "left") + np.searchsorted(*x, "right")
-            for x in zip(order, m.T, strict=True)
+            np.searchsorted(y[i], x[i]) + np.searchsorted(y[i], x[i], "right") for i in range(3)
         ]
         x = ndtri((np.transpose(ranks) + 1) / (2 * len(m) + 2))  # normal scores; ties are equal
         u = x[:, 0] * x[:, 2] - 0.5 * _LASTING * (x[:, 0] * x[:, 1] + x[:, 1] * x[:, 2])
@@ -339,9 +338,9 @@ def check_starts(
 
     u(H), the sum of the first H surprises, has mean 0 from any start if values are right; NaN is
     left out. A wrong gain adds the same amount to all trials: groups are tested without it; all
-    trials less their `late_surprises`, with the standard error of the fitted values, too. All
-    trials, groups of `MIN_TRIALS`, and differences between all groups (`_between`) share the level
-    in thirds. ``earned`` (N,) is the reward of each trial less the mean one.
+    trials less their `late_surprises`, with the standard error of the fitted values. These tests,
+    and that of differences between groups, share the level. ``earned`` (N,) is the reward of each
+    trial less the mean one.
 
     Returns misfits by group, at the longest horizon, most significant first; and how much one trial
     changes the start's mean value, if few rare rewards may hide a misfit or are all noise, else 0.

@@ -167,7 +167,7 @@ class Diagnostics:
         self.start_tolerable = shown.tolerable(starts, *how)
         self.n_trials, self.trials_at = source.n_trials, source.trials_at
         self.n_recurrent_classes = len(source.recurrent_classes) or None
-        self.rank, self.condition, self.choice = system.rank, system.condition, fit.choice
+        self.rank, self.condition, self.choice = system.rank, system.condition, fit.fitted.choice
         candidates, least = source.candidate_features, 2.0 * np.sqrt(fit.options.rcond)
         if source.are_places:  # some may not have been seen
             seen, least = (system.occupancy > 0.0).any(axis=0), fit.options.rcond

@@ -19,7 +19,7 @@ from lstd_agent.standard_errors import Comparison, batch_standard_errors
 from lstd_agent.system.approximators import System, values_in_features
 from lstd_agent.system.minimizer import Gain, Solved
 from lstd_agent.system.model import pooled_model
-from lstd_agent.system.selection import OPEN_TOLERANCE, Choice
+from lstd_agent.system.selection import OPEN_TOLERANCE
 from lstd_agent.system.solve import Subsets
 from lstd_agent.trials.encoding import Encoding
 
@@ -92,10 +92,7 @@ class Jackknife:
         return self._error(self.fitted.gain.value, [gain.value for gain in self.gains])
 
     def _start_bias(self, solved: Sequence[Solved], segments: Segments, gain: Gain) -> float:
-        """Return the mean value of the start minus the mean value of the long run.
-
-        The long run is that of the rows of the gain or, for a given gain, the tail.
-        """
+        """Return `start_bias`; the long run is of the gain's rows or, if it is given, the tail."""
         first = segments.factors[0]
         start = float(first.sums[: first.p] @ solved[0].columns[:, 0] / max(first.n, 1.0))
         if gain.settled is not None:
@@ -175,11 +172,6 @@ class Fit:
         """The fitted system."""
         return self.fitted.system
 
-    @property
-    def choice(self) -> Choice:
-        """The backup, given or chosen by the data."""
-        return self.fitted.choice
-
     def answer(
         self, what: Callable[..., NDArray[Kind]], observations: Any, t: ArrayLike | None = None
     ) -> NDArray[Kind]:
@@ -209,8 +201,6 @@ class Fit:
         for f, states, neighborhood in sides:
             unseen = self._unseen_outcomes(f, states, neighborhood)
             error = float(np.hypot(error, np.linalg.norm(unseen) / len(states)))
-            if not self._robust(states, neighborhood).all():
-                error = np.inf
         if not any(neighborhood.any() for *_, neighborhood in sides):  # trials start in the first
             error = max(error, conflict(*(states for _, states, _ in sides)))
         value = float(difference(self.system)[0])
@@ -276,7 +266,7 @@ class Fit:
     def states_determined(self, states: States, neighborhood: IntArray) -> BoolArray:
         """Return `determined` of encoded observations (m,) for neighbourhoods (m,)."""
         seen = of_each(self.samples_of(states), neighborhood) > 0.0
-        if self.choice.backup == "model":
+        if self.fitted.choice.backup == "model":
             model = pooled_model(self.source, self.system.gain, self.system.references.main)
             share = model.open_share[states]
         else:
@@ -292,22 +282,17 @@ class Fit:
         """Return `standard_errors` of encoded observations (m,) for neighbourhoods (m,)."""
         features = self.encoding.rows(states)
         errors = self.jackknife.errors(lambda system: system.values(features, neighborhood))
-        errors = np.hypot(errors, self._unseen_outcomes(features, states, neighborhood))
-        return np.where(self._robust(states, neighborhood), errors, np.inf)
-
-    def _robust(self, states: States, neighborhood: IntArray) -> BoolArray:
-        """Whether values are determined, also without any one batch."""
-        seen = self.jackknife.seen_without_each(states, neighborhood)
-        return np.asarray(seen & self.states_determined(states, neighborhood))
+        return np.hypot(errors, self._unseen_outcomes(features, states, neighborhood))
 
     def _unseen_outcomes(self, f: Rows, states: States, neighborhood: IntArray) -> FloatArray:
         """Return what unseen outcomes may add to the standard errors of values (m,).
 
         What n samples did not show may have a probability of 3/n (two standard errors); its effect
-        is the spread of values in the neighbourhood.
+        is the spread of values in the neighbourhood. It is infinite where values are not determined
+        by all trials, or not without one of the batches.
         """
         system, windows, place = self.system, self.system.windows, neighborhood
-        if self.choice.backup == "model":  # the model uses all timesteps
+        if self.fitted.choice.backup == "model":  # the model uses all timesteps
             windows, place = np.array([[0, system.t_max + 1]]), np.zeros_like(neighborhood)
         moves = self.source.moves_of(windows, self.fitted.evidence)(states)
         n = np.maximum(of_each(moves, place), 1.0)
@@ -317,7 +302,9 @@ class Fit:
             others, here = self.candidate_values(int(k)), neighborhood == k
             mean = weight @ others
             spread[here] = np.sqrt(weight @ (others - mean) ** 2 + (values[here] - mean) ** 2)
-        return np.asarray(1.5 * spread / n)
+        known = self.jackknife.seen_without_each(states, neighborhood)
+        known &= self.states_determined(states, neighborhood)
+        return np.where(known, 1.5 * spread / n, np.inf)
 
 
 def of_each(by_neighborhood: FloatArray, neighborhood: IntArray) -> FloatArray:

@@ -98,8 +98,8 @@ class FitOptions:
         check_choice("reference", self.reference, ("occupancy", "most_common"))
         check_choice("tail", self.tail, ("window", "settled"))
         check_backup(self.backup)
-        gain: Any = float(self.gain) if isinstance(self.gain, np.number) else self.gain
-        is_number = isinstance(gain, int | float) and not isinstance(gain, bool)
+        gain: Any = self.gain
+        is_number = isinstance(gain, numbers.Real) and not isinstance(gain, bool)
         # Integers are compared as they are, since they may be too large for a float.
         if gain is not None and not (is_number and abs(gain) <= MAX_REWARD):
             raise InvalidInputError(
@@ -132,7 +132,7 @@ class FitOptions:
                 "observations use 'one_step', LambdaReturn(decay) or MultiStep(steps)"
             )
         by_references = self.calibration == "references"
-        of_one_step = backup in ("auto", "model") or is_one_step(backup)
+        of_one_step = isinstance(backup, str) or is_one_step(backup)
         if source.is_sparse and (by_references or not of_one_step):
             d = source.candidate_features.shape[1]
             if d > _MOST_DENSE:
@@ -141,15 +141,14 @@ class FitOptions:
                     f"are too many (at most {_MOST_DENSE}): leave backup and calibration out"
                 )
             source.is_sparse = False
-        by_data = backup == "auto" and not (by_references or source.is_sparse)
-        may_pool = by_data and self.gain is None and not source.are_places
-        candidates, T = self._candidates(source, may_pool), source.t_max
+        candidates, T = self._candidates(source), source.t_max
         anchors, edges = candidates[0], np.unique(np.concatenate(candidates))
         if by_references:
             # Any neighbourhood may become the last, whose settled tail begins in its middle.
             edges = np.unique(np.append(anchors, anchors + (T + 1 - anchors) // 2))
         n_groups = n_batches if source.are_places else max(n_batches, min(2, source.n_trials))
-        kind: Any = "halves" if by_data and n_groups > 1 and not source.are_places else "whole"
+        by_data = backup == "auto" and not (by_references or source.is_sparse or source.are_places)
+        kind: Any = "halves" if by_data and n_groups > 1 else "whole"
         subsets = Subsets(source, edges, n_groups, kind)
         gain, segments = self._gain(subsets), subsets.segments[0]
         if by_references:
@@ -157,17 +156,16 @@ class FitOptions:
             choice = Choice("one_step", reason) if backup == "auto" else Choice(backup, "asked for")
             how: Any = segments, anchors, self.reference, self.tail
             anchors, windows, references = system.neighborhoods_with_references(source, *how)
-            occupancy = source.occupancy(windows, segments)
-            ties = windows, references, occupancy
+            ties = windows, references, source.occupancy(windows, segments)
             solved = self.solve_windows(source, segments, ties, gain.value)
         else:
-            alone = None
-            if may_pool and len(candidates) > 1:
-                alone = gain_of_single_steps(subsets, int(candidates[1][1]))
-                candidates = candidates if self.n_anchors == "auto" else candidates[1:]
-            held = Held(subsets, gain.value)
-            if alone:
-                gain, held = alone, Held(subsets, alone.value)
+            several, pooled = [each for each in candidates if len(each) > 1], None
+            is_asked = self.anchors is not None or self.n_anchors is None or self.gain is not None
+            if by_data and several and not is_asked:
+                pooled = gain_of_single_steps(subsets, int(several[0][1]))
+            held = Held(subsets, (pooled or gain).value)
+            if pooled:
+                gain, anchors = pooled, np.zeros(1, dtype=np.int64)
                 choice = Choice("one_step", "one fit holds for early and late timesteps")
             else:
                 anchors, choice = choose(held, candidates, None if backup == "auto" else backup)
@@ -198,17 +196,16 @@ class FitOptions:
         """Return the minimizers of windows by themselves, with offsets by reference states."""
         solved = []
         for start, stop in ties[0].tolist():
-            backup: Any = self.backup
-            if backup == "auto" or is_one_step(backup):
+            if isinstance(self.backup, str) or is_one_step(self.backup):
                 factor = segments.window(start, stop, gain)
             else:
-                factor = Targets(source, backup, np.array([gain])).alone(start, stop)
+                factor = Targets(source, self.backup, np.array([gain])).alone(start, stop)
             found = solve_window(source, factor)
             columns = np.vstack((found.weights, np.zeros((1, 1))))
             solved.append(Solved(columns, found.rank, found.condition, round(factor.n)))
         return with_offsets(source, solved, ties, self.reference)
 
-    def _candidates(self, source: Any, with_one: bool) -> list[IntArray]:
+    def _candidates(self, source: Any) -> list[IntArray]:
         """Return the anchors, given or found, or the candidates for several numbers."""
         if self.anchors is not None:
             return [system.check_anchors(self.anchors, source.t_max)]
@@ -216,7 +213,6 @@ class FitOptions:
         # A last neighbourhood within the tail would have too few samples.
         latest = (source.t_max + 1) // 2 if self.search == "exact" else None
         numbers = NUMBERS if self.n_anchors == "auto" else (self.n_anchors,)
-        numbers = (1, *numbers) if with_one and self.n_anchors is not None else numbers
         squared: Any = None  # a single trial has no distance, and may need none
         if any(n is not None and 1 < n <= source.t_max for n in numbers):
             squared = sampled_distance(self.distance, source)

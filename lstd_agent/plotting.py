@@ -50,9 +50,9 @@ def _candidate_places(fit: Fit) -> tuple[FloatArray, str]:
     source = fit.source
     states = [np.ravel(state) for state in source.candidates]
     if all(state.size == 1 for state in states):
-        countable = source.candidates_are == "state"
-        return np.array(states, dtype=np.float64)[:, 0], "state" if countable else "observation"
-    return np.arange(len(states), dtype=np.float64), source.candidates_are
+        name = "state" if source.are_places else "observation"
+        return np.array(states, dtype=np.float64)[:, 0], name
+    return np.arange(len(states), dtype=np.float64), "index of a stored observation"
 
 
 def _draw_values(axes: Axes, fit: Fit) -> None:

@@ -21,15 +21,12 @@ class RecurrentClass(NamedTuple):
 
 def recurrent_classes(transitions: Any) -> list[RecurrentClass]:
     """Return the closed classes of a matrix of transition counts, the most visited one first."""
-    from scipy.sparse.csgraph import breadth_first_order  # takes long to import
+    from scipy.sparse.csgraph import dijkstra  # takes long to import
 
     found = []
     for states in closed_classes(transitions):
         within = transitions[states][:, states]
-        order, before = breadth_first_order(within, 0)
-        level = np.zeros(len(states), dtype=np.int64)
-        for state in order[1:]:
-            level[state] = level[before[state]] + 1
+        [level] = dijkstra(within, indices=[0], unweighted=True).astype(np.int64)
         origin, target = within.nonzero()
         period = int(np.gcd.reduce(level[origin] + 1 - level[target]))
         found.append(RecurrentClass(states, period, int(within.sum())))

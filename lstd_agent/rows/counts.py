@@ -1,15 +1,13 @@
 """Rows of counted states: a row is a state seen at a timestep, n its visits, P what came next.
 
-Counts do not depend on features, so that one collection serves every feature set, every number of
-anchors and every gain. They come in batches of trials; a group of trials is a set of batches.
+Counts come in batches of trials; a group of trials is a set of batches.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property, reduce
-from operator import add
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -34,7 +32,6 @@ class CountRows(Samples):
     """
 
     are_places = True
-    candidates_are = "state"
     default_kernel = Kernel()  # the paper's: a Gaussian of width 1
 
     def __init__(
@@ -50,9 +47,9 @@ class CountRows(Samples):
         self.rcond, self.whole_trials = rcond, sample
         self.n_states, self.t_max = batches[0].n_states, batches[0].t_max
         self.candidates = np.arange(self.n_states)
-        self._take(batches, stacked(batches))
-        seen = np.unique(np.divmod(np.unique(self._moves.indices), self.n_states))
-        self._set_seen(np.isin(np.arange(self.n_states), seen), terminal)
+        self._take(batches)
+        seen = np.divmod(np.unique(self._moves.indices), self.n_states)
+        self._set_seen(np.isin(self.candidates, seen), terminal)
         self.is_sparse = self.constant > 0.0 and are_few(table) and have_one_sum(table)
 
     def _set_seen(self, seen: BoolArray, terminal: int | None) -> None:
@@ -62,26 +59,22 @@ class CountRows(Samples):
         self._main, self.constant = self.terminal, float(self.terminal is None)
         self._lives = np.arange(len(seen)) != self.terminal
 
-    def _take(self, batches: Sequence[TransitionCounts], stacked: Sequence[Any]) -> None:
-        self.batches, self._stacked, self._moves = list(batches), stacked, stacked[0]
+    def _take(self, batches: Sequence[TransitionCounts]) -> None:
+        self.batches, self._stacked = list(batches), stacked(batches)
+        self._moves = self._stacked[0]
         self.n_trials = sum(batch.n_trials for batch in batches)
         self.trials_at = np.sum([batch.trials_at for batch in batches], axis=0)
         self._all = np.arange(len(batches))
         self._last: list[Any] = [None, None]  # a run of timesteps, and its sums
         self.models: dict[Any, Any] = {}  # those of `lstd_agent.system.model`
 
-    def _copy(self) -> CountRows:
-        """Return a copy for other batches: coordinates, terminal and main state are the same."""
+    def subset(self, group: IntArray) -> CountRows:
+        """Return the counts of some batches: coordinates, terminal and main state are the same."""
         assert self.is_sparse or self.p  # coordinates are found once
         other = copy.copy(self)
+        other._all, other.models = group, {}
         for name in ["visits", "mean_rewards", "mean_durations", "starts", "recurrent_classes"]:
             vars(other).pop(name, None)
-        return other
-
-    def subset(self, group: IntArray) -> CountRows:
-        """Return the counts of some batches, for sums of states and transitions alone."""
-        other = self._copy()
-        other._all, other.models = group, {}
         return other
 
     def dealt(self, n: int) -> CountRows:
@@ -89,8 +82,8 @@ class CountRows(Samples):
 
         Those of Markov states are as independent as trials.
         """
-        batches, other = dealt(self.total, n, np.random.default_rng(0)), self._copy()
-        other._take(batches, stacked(batches))
+        other = self.subset(self._all)
+        other._take(dealt(self.total, n, np.random.default_rng(0)))
         return other
 
     @cached_property
@@ -132,14 +125,13 @@ class CountRows(Samples):
         T, G = self.t_max + 1, 1 if groups is None else len(groups)
         n = G * self.n_states
         table = np.tile(self.rows, (G, 1)) if G > 1 else self.rows
-        lives = np.tile(self._lives, G)
         step = max(1, min(_CHUNK // n**2, T) or _CHUNK * T // max(G * self._moves.nnz, 1))
         for last in range(stop, start, -step):
             first = max(start, last - step)
             visits, rewards, times, P = self._sums(first, last, groups, by_time=True)
             is_full = (last - first) * n**2 <= min(_CHUNK, P.nnz / _FULL)
             steps: Any = P.toarray() if is_full else P
-            goes_on = (visits > 0.0) & np.tile(lives, last - first)
+            goes_on = (visits > 0.0) & np.tile(self._lives, (last - first) * G)
             for t in reversed(range(last - first)):
                 at = slice(t * n, (t + 1) * n)
                 numbers = [each[at] for each in (visits, rewards, times, goes_on)]
@@ -283,7 +275,7 @@ class CountRows(Samples):
     @property
     def total(self) -> TransitionCounts:
         """The counts of all batches."""
-        return reduce(add, self.batches)
+        return sum(self.batches[1:], self.batches[0])
 
 
 class ChainRows(CountRows):

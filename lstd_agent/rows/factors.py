@@ -110,8 +110,6 @@ class Samples:
     ``sums_at(name)`` are sums of ``"rewards"`` or ``"durations"``; None if all are 1.
     """
 
-    t_max: int
-    rcond: float
     sums_at: Any
     trials_at: IntArray
     support_threshold: float = 0.0
@@ -124,16 +122,12 @@ class Samples:
     @cached_property
     def mean_durations(self) -> FloatArray:
         """Mean duration of each timestep, shape (t_max + 1,)."""
-        sums = self.sums_at("durations")
-        n = np.maximum(self.trials_at, 1)
-        return np.ones(len(n)) if sums is None else np.asarray(sums / n)
+        n, sums = np.maximum(self.trials_at, 1), self.sums_at("durations")
+        return np.asarray((n if sums is None else sums) / n)
 
 
 class Reduced(NamedTuple):
-    """L^T A, whose rows are orthogonal, L^T B and L^T c, and the largest singular value of A.
-
-    Those of several factors have rows of zeros where their ranks differ.
-    """
+    """L^T A, whose rows are orthogonal, L^T B and L^T c, and the largest singular value of A."""
 
     A: FloatArray
     B: FloatArray
@@ -210,8 +204,6 @@ class Factor:
 def total(factors: Sequence[Factor]) -> Factor:
     """Return the factor of all rows of at least one factor."""
     first, every = factors[0], [each.held for each in factors]
-    if len(factors) == 1:
-        return first
     held = reduce(add, every) if first.are_products else _fewer(np.concatenate(every, -2), first.p)
     sums: Any = sum(each.sums for each in factors)
     return replace(first, held=held, sums=sums, n=sum(each.n for each in factors))

@@ -36,7 +36,6 @@ class TrialRows(Samples):
     """
 
     are_places = False
-    candidates_are = "index of a stored observation"
     default_kernel = Kernel(width="median")  # the distance between candidates
     visits, recurrent_classes = None, ()  # vectors are not counted
 
@@ -53,14 +52,14 @@ class TrialRows(Samples):
         self.rcond = float(np.sqrt(rcond))  # of features, where rcond is of their squares
         m, n = trials.rewards.shape
         self.t_max, self.n_trials = n - 1, m
-        self._is_whole, times = trials.own is None, trials.durations
-        self.own: BoolArray = np.ones((m, n), dtype=bool) if trials.own is None else trials.own
+        own, times = trials.own, trials.durations
+        self.own: BoolArray = np.ones((m, n), dtype=bool) if own is None else own
         self.trials_at = np.asarray(self.own.sum(axis=0))
         self._durations = np.broadcast_to(1.0, (m, n)) if times is None else times
-        ended = np.isnan(trials.observations).any(axis=2) if ends else np.zeros(0, dtype=bool)
-        self._ended: BoolArray | None = ended if ended.any() else None
-        self.constant = float(self._ended is None)
-        self.terminal = None if self._ended is None else 0  # among the candidates
+        is_over = np.isnan(trials.observations).any(axis=2) if ends else np.zeros((m, n + 1), bool)
+        self._is_over: BoolArray = is_over
+        self.constant = float(not is_over.any())
+        self.terminal = None if self.constant else 0  # among the candidates
         probe = features(trials.observations[:64, 0])
         self._d, self._k = probe.shape[1], int(trials.observations.shape[2])
         self.is_sparse = is_sparse(probe) and are_few(probe)
@@ -84,9 +83,9 @@ class TrialRows(Samples):
             values, U = np.linalg.eigh(gram / np.outer(size, size))
             keep = values > _ROUNDING**2 * values[-1]
             if keep.mean() < _LARGEST_SHARE:
-                fewer, parts = Coordinates(U[:, keep] / size[:, None], size), []
-                if m * n * (keep.sum() + 1) * 8 <= self._max_bytes:
-                    parts = self._parts(slice(0, m), n)
+                fewer = Coordinates(U[:, keep] / size[:, None], size)
+                have_room = m * n * (keep.sum() + 1) * 8 <= self._max_bytes
+                parts = self._parts(slice(0, m), n) if have_room else []
                 held = [fewer.of(self._raw(part, 0, n), self.constant) for part in parts]
                 return fewer, np.concatenate(held) if held else None
         if raw is not None:  # features are computed once
@@ -116,10 +115,8 @@ class TrialRows(Samples):
         n, step = trials.stop, max(1, _CHUNK // width)
         return [slice(i, min(i + step, n)) for i in range(trials.start, n, step)]
 
-    def _raw(self, part: slice, start: int, stop: int, held: Any = None) -> FloatArray:
-        """Return features (trials, timesteps, d), of held rows if these are only scaled."""
-        if held is not None and self.coordinates.turn.ndim == 1:
-            return np.asarray(held[part, start:stop, :-1] * self.coordinates.sizes)
+    def _raw(self, part: slice, start: int, stop: int) -> FloatArray:
+        """Return features (trials, timesteps, d)."""
         seen = self.trials.observations[part, start:stop]
         return dense(self.features(seen.reshape(-1, self._k))).reshape(*seen.shape[:2], -1)
 
@@ -149,26 +146,19 @@ class TrialRows(Samples):
                 both: Any = self.sparse_rows[place], self.sparse_rows[place + 1]
             else:
                 rows = self._rows(part, start, stop + 1)
-                both = [x.reshape(-1, self.p) for x in (rows[:, :-1], rows[:, 1:])]
-                if not self._is_whole:  # a mask takes long
-                    both = [x[own.ravel()] for x in both]
+                both = rows[:, :-1][own], rows[:, 1:][own]
             paid, times = (x[part, start:stop][own] for x in (self.trials.rewards, self._durations))
             one = np.ones(len(paid))
             yield Layer(both[0], one, paid, times, one > 0.0, both[1], None)
 
     def layers(self, start: int, stop: int, groups: Any = None) -> Iterator[Layer]:
         """Yield timesteps backwards, every trial a row: of all groups, one after the other."""
-
-        def rows_at(t: int) -> FloatArray:
-            parts = self._parts(slice(0, self.n_trials), 1)
-            return np.concatenate([self._rows(part, t, t + 1)[:, 0] for part in parts])
-
-        following = rows_at(stop)
+        every = slice(0, self.n_trials)
+        following = self._rows(every, stop, stop + 1)[:, 0]
         for t in reversed(range(start, stop)):
-            rows, own = rows_at(t), self.own[:, t]
-            goes_on = own if self._ended is None else own & ~self._ended[:, t]
+            rows, own = self._rows(every, t, t + 1)[:, 0], self.own[:, t]
             numbers = own.astype(np.float64), self.trials.rewards[:, t], self._durations[:, t]
-            yield Layer(rows, *numbers, goes_on, following, None)
+            yield Layer(rows, *numbers, own & ~self._is_over[:, t], following, None)
             following = rows
 
     def zero(self, anchor: int) -> FloatArray | None:
@@ -194,8 +184,7 @@ class TrialRows(Samples):
         trial = np.arange(n) % self.n_trials
         chosen = observations[trial, timestep][timestep < lengths[trial]]
         living = np.unique(chosen[np.isfinite(chosen).all(axis=1)], axis=0)
-        ends = np.full((int(self._ended is not None), self._k), np.nan)
-        return np.concatenate((ends, living)) if len(ends) else living
+        return living if self.constant else np.insert(living, 0, np.nan, axis=0)
 
     @cached_property
     def candidate_features(self) -> Rows:
@@ -210,8 +199,7 @@ class TrialRows(Samples):
     def trial_features(self, most: int) -> tuple[Any, IntArray]:
         """Return features (m, t_max + 1, d) of the first trials, and their lengths (m,)."""
         m = min(self.n_trials, max(2, most // (self._d * (self.t_max + 1))))
-        held = None if self.is_sparse else self._prepared[1]
-        return self._raw(slice(0, m), 0, self.t_max + 1, held), self.trials.all_lengths[:m]
+        return self._raw(slice(0, m), 0, self.t_max + 1), self.trials.all_lengths[:m]
 
     def occupancy(self, windows: IntArray, segments: Any) -> FloatArray:
         """Return the share (n, M) of each window's samples at each candidate."""

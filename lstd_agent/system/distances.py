@@ -87,9 +87,8 @@ def mean_discrepancy(
     embedding = distributions @ gram
     norm = np.einsum("ts,ts->t", embedding, distributions)
     if n_trials is not None:
-        n = np.broadcast_to(n_trials, norm.shape)
-        unbiased = (n * norm - distributions @ np.diagonal(gram)) / np.maximum(n - 1, 1)
-        norm = np.where(n > 1, unbiased, norm)
+        unbiased = n_trials * norm - distributions @ np.diagonal(gram)
+        norm = np.where(n_trials > 1, unbiased / np.maximum(n_trials - 1, 1), norm)
 
     def squared(anchor: int, start: int, stop: int) -> FloatArray:
         cross = embedding[start:stop] @ distributions[anchor]
@@ -224,12 +223,11 @@ def _linear_mmd(kernel: Kernel, observed: Any) -> SquaredDistance:
     kernel = kernel.fit_width(features[:_MOST_TABULATED])
     if observed.visits is None:
         return paired_discrepancy(seen, lengths, kernel.paired)
-    is_small = features.shape[0] <= _MOST_TABULATED
-    gram = kernel(features, features) if is_small else np.empty(0)
+    if features.shape[0] <= _MOST_TABULATED:
+        gram = kernel(features, features)
+        return paired_discrepancy(seen, lengths, lambda x, y: gram[x, y])
 
     def between(x: IntArray, y: IntArray) -> FloatArray:
-        if is_small:
-            return np.asarray(gram[x, y])
         x, y = np.broadcast_arrays(x, y)
         return kernel.paired(features[x.ravel()], features[y.ravel()]).reshape(x.shape)
 

@@ -96,9 +96,8 @@ class Targets:
     def close(self, columns: FloatArray) -> FloatArray:
         """Insert the weights (p, R + q) of the window."""
         p, q = self.p, columns.shape[1]
-        values, worth = (x[..., :p] @ columns for x in (self._values, self._worth))
-        for known, x in ((values, self._values), (worth, self._worth)):
-            known[..., : x.shape[-1] - p] += x[..., p:]
+        inserted = np.vstack((columns, np.eye(self._width - p, q)))
+        values, worth = self._values @ inserted, self._worth @ inserted
         # Open directions matter through the root-weighted targets of the window's first timestep.
         root = np.sqrt(self._weights / max(float(self._weights.sum()), 1e-300))
         numbers = np.repeat(root, worth.shape[1])[:, None] * worth.reshape(-1, q)
@@ -189,8 +188,8 @@ def solve_linked(
             more = solved.weights[0, :, 1:], opened(null, source.coordinates)
             columns = np.hstack((columns, *more))
         if is_last or not source.constant:
-            owner = np.arange(columns.shape[1])
-            at_zero = zeros[np.where(owner < n, owner, 0), :d]  # they are the first's
+            owner = [*range(n), *[0] * (columns.shape[1] - n)]  # open directions are the first's
+            at_zero = zeros[owner, :d]
             columns = np.vstack((columns, -np.einsum("dq,qd->q", columns, at_zero)))
         columns = equations.close(columns)
         numbers = solved.rank.tolist(), solved.condition.tolist(), np.rint(factor.n).astype(int)

@@ -17,12 +17,8 @@ Z = AᵀA, X = AᵀB and y = Aᵀc, and an orthonormal basis L of the range of A
 
 .. math:: w = (L^T B)^\dagger L^T c, \quad e_{PB}(w) = \|L^T (B w - c)\|^2 .
 
-With B = A and :math:`c = \sqrt{p}`, F w is the projection :math:`F Z^\dagger F^T D_p` (Lemma
-``projector``).
-
-**The gain** is one more unknown of the least squares of the tail's rows. The tail is
-the second half of all timesteps. Its rows
-:math:`\tilde f \mid f - f' \mid \tau \mid r`, with :math:`\tilde f = (f, 1)`, solve
+**The gain** is one more unknown of the least squares of the tail, the second half of all timesteps.
+Its rows :math:`\tilde f \mid f - f' \mid \tau \mid r`, with :math:`\tilde f = (f, 1)`, solve
 
 .. math:: r \approx (f - f')^T w + g \tau,
 

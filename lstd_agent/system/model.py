@@ -70,8 +70,7 @@ def solve_model(source: Any, windows: IntArray, model: PooledModel) -> list[Solv
             root = np.sqrt(visits @ square / np.maximum(visits.sum(axis=1), 1e-300))
             mean = float(root.mean())
             if mean > negligible:
-                weight = visits.T @ (mean / np.maximum(root, _FLOOR * mean))
-                weight = np.where(known, weight, 0.0)
+                weight = known * (visits.T @ (mean / np.maximum(root, _FLOOR * mean)))
                 fitted = _fitted(source, weight / weight.sum(), model.values)
         solved.append(fitted._replace(n_samples=int(visits.sum())))
     return solved

@@ -59,20 +59,19 @@ class AnchorSearch:
     def find(self, n_anchors: int | None, search: SearchName = "doubling") -> IntArray:
         """Return at most ``n_anchors`` anchors (Algorithm ``identify_anchor``); None: stepwise.
 
-        The tolerance is doubled until there are few enough. ``"exact"`` then bisects for the one
-        that comes closest to that number. (More tolerance does not always give fewer anchors;
-        bisection finds one place where it does.)
+        ``"exact"`` bisects for the tolerance that comes closest to that number. (More tolerance
+        does not always give fewer anchors; bisection finds one place where it does.)
         """
         if n_anchors is None or n_anchors > self._t_max:
             return np.arange(self._t_max + 1)
         if n_anchors == 1:
             return np.zeros(1, dtype=np.int64)
-        enough = _FIRST_TOLERANCE
+        too_small, enough = 0.0, _FIRST_TOLERANCE
         while (anchors := self.anchors(enough, n_anchors)).size > n_anchors:
-            enough *= 2.0
-        too_small = enough / 2.0 if enough > _FIRST_TOLERANCE else 0.0
-        wanted = n_anchors if search == "exact" else 0
-        while anchors.size < wanted and enough - too_small > _PRECISION * enough:
+            too_small, enough = enough, 2.0 * enough
+        if search == "doubling":
+            return anchors
+        while anchors.size < n_anchors and enough - too_small > _PRECISION * enough:
             middle = (too_small + enough) / 2.0
             found = self.anchors(middle, n_anchors)
             if found.size > n_anchors:

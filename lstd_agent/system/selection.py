@@ -31,7 +31,7 @@ import numpy as np
 
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.backups import Backup, LambdaReturn, backup_name
-from lstd_agent.rows.factors import total
+from lstd_agent.rows.factors import basis_of_range
 from lstd_agent.system.minimizer import LEAST_SHARE, Gain, Solved
 from lstd_agent.system.model import pooled_model
 from lstd_agent.system.solve import Subsets
@@ -179,34 +179,25 @@ def gain_of_single_steps(subsets: Subsets, first: int) -> Gain | None:
     their sum is 0. Before ``first`` it differs from 0 by noise only if the fit holds there, too
     (Chow's test). The noise of a trial includes its effect on the fit; the test is Hotelling's.
     """
-    source, p, T = subsets.source, subsets.source.p, subsets.source.t_max
-    n, alone = source.n_trials, np.zeros(1, dtype=np.int64)
+    source, T = subsets.source, subsets.source.t_max
+    n, p = source.n_trials, source.p
     if not source.constant or p > min(_MOST_COMPARED, n / 2):
         return None
-    whole = replace(subsets, kind="whole")
-    gain = whole.gains("all")[0]
+    gain = subsets.gains("all")[0]
     if gain.share < LEAST_SHARE:
         return None
-    weights = whole.solve(alone, [gain.value], "one_step")[0][0].columns[:, 0]
-    before, scores = np.zeros((2, n, p))
+    [solved] = Held(subsets, gain.value).whole(np.zeros(1, dtype=np.int64), "one_step")
+    unknowns = np.append(solved.columns[:-1, 0], gain.value)
+    scores, equations = np.zeros((2, n, p)), np.zeros((2, p, p))  # before first, and from it on
     for t, layer in zip(range(T, -1, -1), source.layers(0, T + 1), strict=True):
-        paid = layer.rewards - gain.value * layer.durations
-        error = paid + layer.ahead(layer.following @ weights) - layer.features @ weights
-        more = np.where(layer.goes_on, layer.weights * error, 0.0)[:, None] * layer.features
-        scores += more
-        before += more if t < first else 0.0
-
-    def equations(stop: int) -> FloatArray:
-        factor = total(whole.segments[0].between(0, stop))
-        held = factor.held if factor.are_products else factor.held[:, :p].T @ factor.held
-        return np.hstack((held[:, p : 2 * p - 1], held[:, -1:]))  # the gain for the constant
-
-    fitted = equations(first) @ np.linalg.pinv(equations(T + 1), rcond=1e-10)
-    noise = before - scores @ fitted.T
-    squares, V = np.linalg.eigh(noise.T @ noise)
-    keep = squares > 1e-8 * squares[-1]
-    k, sums = int(keep.sum()), noise.sum(axis=0) @ V[:, keep]
-    share = min(1.0, float(np.sum(sums**2 / squares[keep])) / n)
+        changes = layer.features - layer.following
+        changes[:, -1] = layer.durations  # no offset is known, but a gain
+        rows, when = layer.weights[:, None] * layer.features, int(t >= first)
+        scores[when] += (layer.rewards - changes @ unknowns)[:, None] * rows
+        equations[when] += rows.T @ changes
+    fitted = equations[0] @ np.linalg.pinv(equations.sum(axis=0), rcond=1e-10)
+    noise, _ = basis_of_range(scores[0] - scores.sum(axis=0) @ fitted.T, 1e-4)
+    k, share = noise.shape[1], min(1.0, float((noise.sum(axis=0) ** 2).sum()) / n)
     from scipy.special import betainc  # takes long to import
 
     holds = k == 0 or betainc((n - k) / 2, k / 2, 1.0 - share) >= _LEAST_CHANCE

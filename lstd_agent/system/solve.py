@@ -14,7 +14,7 @@ from lstd_agent.arrays import IntArray
 from lstd_agent.backups import Backup, is_one_step
 from lstd_agent.rows.factors import Factor, Segments, total, without_each
 from lstd_agent.system.linked import SingleSteps, Targets, solve_linked, zero_of
-from lstd_agent.system.minimizer import Gain, Solved, estimate_gains, mean_reward
+from lstd_agent.system.minimizer import Gain, Solved, estimate_gains
 from lstd_agent.system.model import pooled_model, solve_model
 from lstd_agent.system.neighborhoods import neighborhood_windows
 from lstd_agent.system.sparse import SparseRows, gains_without_each, solve_sparse, sparse_gain
@@ -80,7 +80,7 @@ class Subsets:
         if rows in ("tail", "all"):
             return gains_without_each(self._once(SparseRows), rows)
         found = sparse_gain(self._once(SparseRows)) if rows is None else None
-        return [found] if found else [Gain(x, "mean", 0.0) for x in mean_reward(segments).tolist()]
+        return [found] if found else estimate_gains(self.source, segments, "mean")
 
     def solve(
         self, anchors: IntArray, gains: Sequence[float], backup: Backup, whole: Any = None

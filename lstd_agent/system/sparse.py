@@ -281,13 +281,12 @@ def _window(
     has, leads_to = abs(steps.f), abs(steps.g)
     kept, leading = ~lost, np.ones(has.shape[1], dtype=bool)
     while True:
-        while True:
-            known = leading & (has.T @ kept > 0.0)
-            unknown = np.where(known, 0.0, 1.0)
-            left = kept & ((leads_to @ unknown == 0.0) | exits) & (has @ unknown == 0.0)
-            if (left == kept).all():
-                break
+        known = leading & (has.T @ kept > 0.0)
+        unknown = np.where(known, 0.0, 1.0)
+        left = kept & ((leads_to @ unknown == 0.0) | exits) & (has @ unknown == 0.0)
+        if (left != kept).any():
             kept = left
+            continue
         left_out = LeftOut(*span, round(number - steps.weight[kept].sum()), round(number))
         if not kept.any():
             raise EvaluationError(str(left_out))
@@ -302,16 +301,16 @@ def _window(
             Z, H = (only @ (A - B) @ only for A, B in zip((whole.Z, whole.H), less, strict=True))
         window = Window(inside, exits[kept], known, border, left_out, root, Z, H, whole)
         leading = window.leading(to_main)
-        lost = np.zeros(len(window.exits), dtype=bool)
-        if leading[known].all():
-            if not window.one_hot:
-                lost = window.are_open(inside.g, window.null_of_Z) & ~window.exits
-                if border and not lost.any():
-                    lost = window.are_stuck()
-            if not lost.any():
-                return window
-            leading = np.ones_like(leading)
-        kept = kept.copy()
+        if not leading[known].all():
+            continue
+        if window.one_hot:
+            return window
+        lost = window.are_open(inside.g, window.null_of_Z) & ~window.exits
+        if border and not lost.any():
+            lost = window.are_stuck()
+        if not lost.any():
+            return window
+        leading, kept = np.ones_like(leading), kept.copy()
         kept[kept] = ~lost
 
 

@@ -48,7 +48,7 @@ Termination = Literal["raise", "absorb"]
 DEFAULT_MAX_BYTES = 2**30
 
 # Standard errors of fewer batches are too uncertain.
-_FEWEST_BATCHES, _MOST_BATCHES = 10, 100_000
+_FEWEST_BATCHES, _MOST_BATCHES = 20, 100_000
 
 
 class TrialStore(UserLoop):

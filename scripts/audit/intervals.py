@@ -23,7 +23,7 @@ from lstd_agent import OneHot, Polynomial, RadialBasis
 from lstd_agent.standard_errors import quantile_of_t
 from unichain_gym import make_mdp
 
-BATCHES = (10, 20)
+BATCHES = (20, 40)
 ONE, TWO = np.array([[0.9]]), np.array([[0.85, 0.2], [-0.1, 0.8]])
 
 
