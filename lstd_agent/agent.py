@@ -341,7 +341,7 @@ class SeminormLSTDAgent(TrialStore):
     @property
     def gain_error_(self) -> float:
         """Standard error of the gain, as of `compare`; 0 if it was given and trials agree."""
-        return max(self._last_fit.jackknife.gain_error, self.diagnostics().gain_conflict)
+        return float(max(self._last_fit.jackknife.gain_error, self.diagnostics().gain_conflict))
 
     @property
     def start_bias_(self) -> float:
@@ -351,7 +351,8 @@ class SeminormLSTDAgent(TrialStore):
     @property
     def start_bias_error_(self) -> float:
         """Standard error of the start's mean bias, as of `compare`."""
-        return max(self._last_fit.jackknife.start_bias_error, self.diagnostics().start_conflict)
+        of_batches = self._last_fit.jackknife.start_bias_error
+        return float(max(of_batches, self.diagnostics().start_conflict))
 
     @property
     def backup_(self) -> Choice:
