@@ -43,8 +43,6 @@ class Neighborhood:
     <SeminormLSTDAgent n_anchors=2, 10000 trials, 2 fitted>
     >>> [(each.anchor, each.stop, each.n_samples) for each in agent.neighborhoods_]
     [(0, 5, 50000), (5, 41, 360000)]
-    >>> agent.system_.neighborhood_at(np.array([4, 5])).tolist()
-    [0, 1]
     """
 
     anchor: int
@@ -71,6 +69,16 @@ class System:
     occupancy : ndarray, shape (n, M)
     n_samples, rank, condition : ndarray, shape (n,)
     t_max, gain : int, float
+
+    Examples
+    --------
+    >>> import unichain_gym
+    >>> from lstd_agent import OneHot, SeminormLSTDAgent
+    >>> chain = unichain_gym.make_mdp("h6").induce([0, 0, 0, 1, 1, 1])
+    >>> agent = SeminormLSTDAgent(OneHot(), anchors=[0, 5])
+    >>> system = agent.add(unichain_gym.simulate_counts(chain, 10_000, 40, 0)).fit().system_
+    >>> system.neighborhood_at(np.array([4, 5])).tolist()
+    [0, 1]
     """
 
     weights: FloatArray
