@@ -21,7 +21,7 @@ from lstd_agent.system.distances import MMD, DistanceName, DistributionDistance,
 from lstd_agent.system.linked import Targets, solve_window
 from lstd_agent.system.minimizer import Gain, Solved, mean_reward
 from lstd_agent.system.neighborhoods import RuleName, SearchName
-from lstd_agent.system.selection import Choice, Held, choose, gain_of_single_steps
+from lstd_agent.system.selection import Choice, Held, choose, single_steps_hold
 from lstd_agent.system.solve import Subsets
 from lstd_agent.system.sparse import LeftOut
 from lstd_agent.trials.spaces import MAX_REWARD
@@ -159,13 +159,14 @@ class FitOptions:
             ties = windows, references, source.occupancy(windows, segments)
             solved = self.solve_windows(source, segments, ties, gain.value)
         else:
-            several, pooled = [each for each in candidates if len(each) > 1], None
+            several, held = (
+                [each for each in candidates if len(each) > 1],
+                Held(subsets, gain.value),
+            )
             is_asked = self.anchors is not None or self.n_anchors is None or self.gain is not None
-            if by_data and several and not is_asked:
-                pooled = gain_of_single_steps(subsets, int(several[0][1]))
-            held = Held(subsets, (pooled or gain).value)
-            if pooled:
-                gain, anchors = pooled, np.zeros(1, dtype=np.int64)
+            may_pool = by_data and len(several) > 0 and not is_asked
+            if may_pool and single_steps_hold(subsets, int(several[0][1])):
+                anchors = np.zeros(1, dtype=np.int64)
                 choice = Choice("one_step", "one fit holds for early and late timesteps")
             else:
                 anchors, choice = choose(held, candidates, None if backup == "auto" else backup)

@@ -32,7 +32,7 @@ import numpy as np
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.backups import Backup, LambdaReturn, backup_name
 from lstd_agent.rows.factors import basis_of_range
-from lstd_agent.system.minimizer import LEAST_SHARE, Gain, Solved
+from lstd_agent.system.minimizer import LEAST_SHARE, Solved
 from lstd_agent.system.model import pooled_model
 from lstd_agent.system.solve import Subsets
 
@@ -41,8 +41,9 @@ from lstd_agent.system.solve import Subsets
 DECAYS, OPEN_TOLERANCE = (0.6, 0.9, 1.0), 0.05
 _N_GROUPS, _FEWEST_HELD_OUT, _MOST_COMPARED = 8, 8, 1000
 
-# Single steps of all timesteps are rejected if chance makes them differ as much this rarely.
-_LEAST_CHANCE = 0.05
+# Single steps of all timesteps are rejected if chance makes them differ as much this rarely, or if
+# their condition is larger.
+_LEAST_CHANCE, _WORST_CONDITION = 0.05, 1e3
 
 # Single steps must be better than the model by this many standard errors. A λ-return misses the
 # start if it does so by this many more than single steps, and by this share of the range of values.
@@ -172,21 +173,23 @@ class Held:
         return list(np.stack((square, start), axis=2).swapaxes(0, 1))
 
 
-def gain_of_single_steps(subsets: Subsets, first: int) -> Gain | None:
-    """Return the gain of all rows if one fit of single steps holds before and after ``first``.
+def single_steps_hold(subsets: Subsets, first: int) -> bool:
+    """Return whether one fit of single steps holds before and after ``first``.
 
-    The scores of a trial are Σ f(s_t) δ_t, where δ_t is the error of a step. Over all timesteps
-    their sum is 0. Before ``first`` it differs from 0 by noise only if the fit holds there, too
-    (Chow's test). The noise of a trial includes its effect on the fit; the test is Hotelling's.
+    Here the gain is that of all rows, too. If the fit is ill-conditioned, another gain changes it
+    much: then the answer is no. The scores of a trial are Σ f(s_t) δ_t, where δ_t is the error of a
+    step. Over all timesteps their sum is 0. Before ``first`` it differs from 0 by noise only if the
+    fit holds there, too (Chow's test). The noise of a trial includes its effect on the fit; the
+    test is Hotelling's.
     """
     source, T = subsets.source, subsets.source.t_max
     n, p = source.n_trials, source.p
     if not source.constant or p > min(_MOST_COMPARED, n / 2):
-        return None
+        return False
     gain = subsets.gains("all")[0]
-    if gain.share < LEAST_SHARE:
-        return None
     [solved] = Held(subsets, gain.value).whole(np.zeros(1, dtype=np.int64), "one_step")
+    if gain.share < LEAST_SHARE or solved.condition > _WORST_CONDITION:
+        return False
     unknowns = np.append(solved.columns[:-1, 0], gain.value)
     scores, equations = np.zeros((2, n, p)), np.zeros((2, p, p))  # before first, and from it on
     for t, layer in zip(range(T, -1, -1), source.layers(0, T + 1), strict=True):
@@ -200,8 +203,7 @@ def gain_of_single_steps(subsets: Subsets, first: int) -> Gain | None:
     k, share = noise.shape[1], min(1.0, float((noise.sum(axis=0) ** 2).sum()) / n)
     from scipy.special import betainc  # takes long to import
 
-    holds = k == 0 or betainc((n - k) / 2, k / 2, 1.0 - share) >= _LEAST_CHANCE
-    return gain if holds else None
+    return k == 0 or bool(betainc((n - k) / 2, k / 2, 1.0 - share) >= _LEAST_CHANCE)
 
 
 def choose_backup(held: Held, anchors: IntArray) -> Choice:
