@@ -44,8 +44,9 @@ def test_different_sizes_and_constants_are_reported_and_do_no_harm() -> None:
         agent = fitted(features, gain=0.0)
     found = agent.diagnostics()
     assert found.features.lost.size == 0
-    # Which trials sizes are measured on depends on the order in which they are dealt.
-    pattern = r"features    5, sizes [89]\.\d+e-08 to 9\.\d+e\+09, 2 constant, 1 always 0\n"
+    # Sizes are measured on some trials, which depend on the last bits of the powers of 0.8, and
+    # these on the processor: the largest level among them is between 5 and 10.
+    pattern = r"features    5, sizes [2-9]\.\d+e-08 to [5-9]\.\d+e\+09, 2 constant, 1 always 0\n"
     assert re.search(pattern, str(found))
     assert float(agent.compare([[8.0]], [[3.0]]).difference) == pytest.approx(-25.0, rel=1e-6)
 
