@@ -189,48 +189,47 @@ class OutcomeTable:
 class Runs:
     """The runs of a few steps from every state, as many steps as fit in `MOST_CELLS`.
 
-    Each state has ``width`` cells, and each cell two places, ``cut`` being the probability of the
-    first (Walker, 1977, ACM Trans. Math. Softw. 3). The places of cell c are c and c + n_cells. A
-    place has a ``run``, a row of ``steps`` (n_runs, n_steps), and leads to the state ``end``.
+    Each state has ``width`` cells. Cell i has the places i and i + n_cells; ``cut`` is the
+    probability of the first one in the cell (Walker, 1977, ACM Trans. Math. Softw. 3). A place has
+    a ``run``, a row of ``steps`` (n_runs, n_steps); the first cell of the state that it leads to is
+    ``following``.
     """
 
     def __init__(self, table: OutcomeTable) -> None:
         first, n = table.first, table.first.size - 1
         row, state, p, degree = table.state, table.after, table.p, np.diff(first)
         steps = np.arange(p.size, dtype=np.int32)[:, None]
-        width, count = _power_of_two(degree.max()), degree
-        while True:
-            followers = degree[state]
-            wider = _power_of_two(np.bincount(row, followers).max())
-            if steps.shape[1] == LONGEST_RUN or wider > MOST_RUNS or n * wider > MOST_CELLS:
+        width = _power_of_two(degree.max())
+        while steps.shape[1] < LONGEST_RUN and p.size <= MOST_CELLS:
+            count = degree[state]
+            wider = _power_of_two(np.bincount(row, count).max())
+            if wider > MOST_RUNS or n * wider > MOST_CELLS:
                 break
-            j = np.repeat(first[state] - np.cumsum(followers) + followers, followers)
+            j = np.repeat(first[state] - np.cumsum(count) + count, count)
             j += np.arange(j.size)
-            row, p = np.repeat(row, followers), np.repeat(p, followers) * table.p[j]
-            steps = np.column_stack((np.repeat(steps, followers, axis=0), j.astype(np.int32)))
-            width, state, count = wider, table.after[j], np.bincount(row)
-        # In each row runs of less than a cell are on the left, the others on the right.
-        is_large = width * p >= 1.0
-        n_large = np.cumsum(is_large)
-        begin, first_run = width * np.arange(n), np.cumsum(count) - count
-        n_large -= np.repeat((n_large - is_large)[first_run], count)
-        cell = np.repeat(begin - first_run, count)
-        cell += np.where(is_large, np.repeat(first_run, count) + width, np.arange(p.size)) - n_large
-        share, run = np.zeros(n * width), np.repeat(first_run, width)
-        share[cell], run[cell] = width * p, np.arange(p.size)
+            row, p = np.repeat(row, count), np.repeat(p, count) * table.p[j]
+            steps = np.column_stack((np.repeat(steps, count, axis=0), j.astype(np.int32)))
+            width, state = wider, table.after[j]
+        begin, count = width * np.arange(n), np.bincount(row)
+        cell = np.arange(row.size) + np.repeat(begin - np.cumsum(count) + count, count)
+        share, run = np.zeros(n * width), np.repeat(np.cumsum(count) - count, width)
+        share[cell], run[cell] = width * p, np.arange(row.size)
+        order = np.argsort(share.reshape(n, width) >= 1.0, axis=1, kind="stable")
+        order = (order + begin[:, None]).ravel()
+        share, run = share[order], run[order]
         # A cell with less than its share is filled up by one with more. When that one has given
         # too much, it is filled up next.
-        self.cut, runs = np.ones(share.size), np.concatenate((run, run))
+        donor = np.arange(share.size)
         cell, small, large = begin, begin + 1, begin + width - 1
         for _ in range(width - 1):
-            self.cut[cell] = filled = share.take(cell)
-            runs[share.size + cell] = run.take(large)
-            share[large] = left = share.take(large) - np.maximum(1.0 - filled, 0.0)
+            donor[cell] = large
+            share[large] = left = share.take(large) - np.maximum(1.0 - share.take(cell), 0.0)
             is_spent = left < 1.0
             cell = np.where(is_spent, large, small)
             small, large = small + ~is_spent, large - is_spent
-        self.width, self.steps, self.run = width, steps, runs
-        self.following = (width * state).astype(np.min_scalar_type(-share.size)).take(runs)
+        self.width, self.steps, self.cut = width, steps, share
+        self.run = np.concatenate((run, run.take(donor)))
+        self.following = (width * state).astype(np.min_scalar_type(-share.size)).take(self.run)
         columns: Any = self.cut, self.following
         self._columns = [c.tolist() if c.size <= LISTED else memoryview(c) for c in columns]
 
@@ -259,7 +258,7 @@ class Runs:
                     place += n_cells
                 taken.append(place)
                 place = following[place]
-            found = np.array(taken, dtype=np.int64)
+            found = np.fromiter(taken, np.int64, len(taken))
             drawn = np.repeat(found, np.where(found < 0, size, 1))
             drawn[drawn < 0] = pieces[:, ~found[found < 0]].T.ravel()
             path.append(drawn)
@@ -268,9 +267,14 @@ class Runs:
             if length >= n_runs or (n_left > 0 and len(unused) >= FEW_LEFT * n_starts):
                 continue
             starts, n_rest = self.following[np.concatenate(path)], n_runs - length
-            n_states = np.count_nonzero(np.bincount(starts // self.width))
+            visits = np.bincount(starts >> (self.width.bit_length() - 1))
+            # As many states of equal frequency would meet as often as the states of the path.
+            n_states = length**2 / max(int(visits @ visits) - length, 1)
             n_drawn = max(SPARE * n_rest, (SPREAD * n_states * n_rest) ** 0.5)
             n_drawn = int(min(n_drawn, GROWTH * length, MOST_DRAWN))
+            if 2 * n_drawn > SINGLE_RUN * n_rest:  # pieces would save little
+                n_left, n_starts = length, len(unused)
+                continue
             size, unused = 2 + int(PIECE_LENGTH * n_drawn**0.5), {}
             starts = rng.choice(starts, n_drawn // size + 1)
             pieces = self._draw_together(starts, size, rng)
