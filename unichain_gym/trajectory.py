@@ -267,14 +267,9 @@ class Runs:
             if length >= n_runs or (n_left > 0 and len(unused) >= FEW_LEFT * n_starts):
                 continue
             starts, n_rest = self.following[np.concatenate(path)], n_runs - length
-            visits = np.bincount(starts >> (self.width.bit_length() - 1))
-            # As many states of equal frequency would meet as often as the states of the path.
-            n_states = length**2 / max(int(visits @ visits) - length, 1)
+            n_states = np.count_nonzero(np.bincount(starts >> (self.width.bit_length() - 1)))
             n_drawn = max(SPARE * n_rest, (SPREAD * n_states * n_rest) ** 0.5)
             n_drawn = int(min(n_drawn, GROWTH * length, MOST_DRAWN))
-            if 2 * n_drawn > SINGLE_RUN * n_rest:  # pieces would save little
-                n_left, n_starts = length, len(unused)
-                continue
             size, unused = 2 + int(PIECE_LENGTH * n_drawn**0.5), {}
             starts = rng.choice(starts, n_drawn // size + 1)
             pieces = self._draw_together(starts, size, rng)
