@@ -121,8 +121,8 @@ class KeptTrials:
         )
 
     @property
-    def copies(self) -> str:
-        """A warning if trials repeat others; empty if chance, or a deterministic task, explains it.
+    def n_copies(self) -> int:
+        """How many trials repeat others; 0 if chance, or a deterministic task, explains it.
 
         By chance, trials agree in one half of their timesteps; copies agree in both.
         """
@@ -132,9 +132,8 @@ class KeptTrials:
         parts = [[tuple(x[i, half].tobytes() for x in whole) for i in each] for half in halves]
         first, second, n = map(len, map(set, [*parts, zip(*parts, strict=True)]))
         if min(first, second) < _ALIKE * n or not _FEW_KINDS < n < _ALIKE * self.n_trials:
-            return ""
-        told = f"{self.n_trials - n} of {self.n_trials} trials are exact copies of others, so that "
-        return f"{told}standard errors are too small: leave copies out, and seed each differently"
+            return 0
+        return self.n_trials - n
 
     @property
     def n_trials(self) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -37,13 +37,16 @@ from lstd_agent.system.distances import (
 )
 from lstd_agent.system.linked import solve_window
 from lstd_agent.system.minimizer import Solved
-from lstd_agent.system.neighborhoods import AnchorSearch, neighborhoods_with_references
+from lstd_agent.system.neighborhoods import (
+    AnchorSearch,
+    RuleName,
+    TailName,
+    neighborhoods_with_references,
+)
 from study.store import Among, Key, Study, Task
 from unichain_gym import MarkovChain
 
 SCHEMES = ("buw", "p01", "p02am", "p02tv", "p02ot", "p02md", "paxtv", "paxot", "paxmd", "pinf")
-Tail = Literal["window", "settled", "stationary"]
-Rule = Literal["occupancy", "most_common"]
 
 EXACT_RCOND = 1e-13
 """Relative rank cutoff for exact statistics, whose only error is rounding."""
@@ -68,8 +71,8 @@ class ExactSchemes:
         scheme: str,
         features: FloatArray,
         n_anchors_max: int,
-        tail: Tail = "window",
-        reference: Rule = "most_common",
+        tail: TailName = "window",
+        reference: RuleName = "most_common",
         rcond: float = EXACT_RCOND,
     ) -> System:
         """Return the system of one scheme."""
@@ -154,8 +157,8 @@ def until_settled(squared_distance: SquaredDistance, settled: int) -> SquaredDis
 class ExactSettings:
     """What every row of the exact study depends on."""
 
-    tail: Tail = "window"
-    reference: Rule = "most_common"
+    tail: TailName = "window"
+    reference: RuleName = "most_common"
     rcond: float = EXACT_RCOND
 
 

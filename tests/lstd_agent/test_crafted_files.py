@@ -58,14 +58,16 @@ def push(observation: Any) -> int:
 def of_counts(**options: Any) -> SeminormLSTDAgent:
     options = {"features": OneHot(), "n_batches": 5, "n_stored_trials": 20, **options}
     env, policy = gym.make_vec("unichain_gym:Unichain-h6-v0", num_envs=10), [0, 1, 0, 1, 0, 1]
-    agent = SeminormLSTDAgent(**options).collect(env, policy, 60, 8, seed=0, explore=1)
+    agent = SeminormLSTDAgent(**options).collect(
+        env, policy, n_trials=60, t_max=8, seed=0, explore=1
+    )
     return agent.fit()
 
 
 def of_vectors(**options: Any) -> SeminormLSTDAgent:
     options = {"features": Standardized(Polynomial(2)), "n_batches": 5, **options}
     agent = SeminormLSTDAgent(**options)
-    return agent.collect(Walk(), push, 20, 10, seed=0, batched=False).fit()
+    return agent.collect(Walk(), push, n_trials=20, t_max=10, seed=0, batched=False).fit()
 
 
 def answers_of_agent(agent: SeminormLSTDAgent) -> Any:
@@ -87,11 +89,11 @@ def answers_of_search(search: PolicyIteration) -> Any:
 
 
 def counted_search() -> PolicyIteration:
-    return PolicyIteration("unichain_gym:Unichain-h6-v0", 20, 60, seed=0).run(3)
+    return PolicyIteration("unichain_gym:Unichain-h6-v0", t_max=20, n_trials=60, seed=0).run(3)
 
 
 def vector_search() -> PolicyIteration:
-    return PolicyIteration(Walk(), 10, 20, features=Polynomial(2), seed=0).run(2)
+    return PolicyIteration(Walk(), t_max=10, n_trials=20, features=Polynomial(2), seed=0).run(2)
 
 
 def load_counted_search(path: Path) -> PolicyIteration:
