@@ -514,6 +514,9 @@ def test_files_of_other_things_are_refused(tmp_path: Path) -> None:
     small().run(1).save(tmp_path / "search.npz")
     with pytest.raises(InvalidInputError, match=r"observations of Discrete\(10\)"):
         PolicyIteration.load(tmp_path / "search.npz", "Unichain-h6-v0")
+    PolicyIteration(TabularEnv(ring(2)), t_max=9, n_trials=10).run(1).save(tmp_path / "search.npz")
+    with pytest.raises(InvalidInputError, match=r"and actions 0 to 1; .* and 0 to 2"):
+        PolicyIteration.load(tmp_path / "search.npz", TabularEnv(ring(3)))
 
 
 def test_learning_is_drawn() -> None:
