@@ -140,9 +140,8 @@ def improvement(setting: Setting) -> Iterator[Row]:
     envs = UnichainVectorEnv(n, ENV)
 
     def iterate() -> None:
-        PolicyIteration(envs, t_max=t_max, n_trials=n, policy=policy_of(100), seed=0).iterate(
-            progress=False
-        )
+        search = PolicyIteration(envs, t_max=t_max, n_trials=n, policy=policy_of(100), seed=0)
+        search.iterate(progress=False)
 
     def evaluate() -> None:
         agent = SeminormLSTDAgent(OneHot())

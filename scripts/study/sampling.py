@@ -14,12 +14,7 @@ import numpy as np
 from lstd_agent import MMD, OneHot, SeminormLSTDAgent
 from lstd_agent.errors import FitWarning, InvalidInputError, check_choice
 from lstd_agent.fit_options import AgentTailName
-from lstd_agent.problems import (
-    PiecewiseValues,
-    StepwiseErrors,
-    random_features,
-    random_problem,
-)
+from lstd_agent.problems import PiecewiseValues, StepwiseErrors, random_features, random_problem
 from lstd_agent.results import Row
 from lstd_agent.system.neighborhoods import RuleName
 from study.store import Among, Key, Study, Task
@@ -129,13 +124,8 @@ def cumulative_samples(task: Task, chain: MarkovChain, t_max: int) -> Iterator[S
             agent.add(simulate_counts(chain, increment, t_max, np.random.default_rng(seed)))
         else:
             with closing(gym.make_vec(name, num_envs=min(increment, _NUM_ENVS))) as env:
-                agent.collect(
-                    env,
-                    policy,
-                    n_trials=increment,
-                    t_max=t_max,
-                    seed=int(seed.generate_state(1)[0]),
-                )
+                drawn = int(seed.generate_state(1)[0])
+                agent.collect(env, policy, n_trials=increment, t_max=t_max, seed=drawn)
         yield agent
 
 
