@@ -18,6 +18,7 @@ from lstd_agent.features.rows import Kernel
 from lstd_agent.problems import (
     ENVIRONMENTS,
     RHOS,
+    ChainRows,
     PiecewiseValues,
     StepwiseErrors,
     random_chain,
@@ -26,7 +27,6 @@ from lstd_agent.problems import (
     settled_time,
 )
 from lstd_agent.results import Row
-from lstd_agent.rows.counts import ChainRows
 from lstd_agent.rows.factors import factor_of
 from lstd_agent.system.approximators import System, system_of, with_offsets
 from lstd_agent.system.distances import (
@@ -79,15 +79,8 @@ class ExactSchemes:
         chain, distributions = self.chain, self.distributions
         if scheme == "buw":
             distributions, tail = np.full((1, chain.n_states), 1.0 / chain.n_states), "window"
-        source = ChainRows(
-            distributions,
-            chain.transition_matrix,
-            chain.reward,
-            features,
-            durations=chain.durations,
-            stationary=chain.stationary_distribution,
-            rcond=np.sqrt(rcond),  # of features, where rcond is of their squares
-        )
+        # The cutoff is of features, where rcond is of their squares.
+        source = ChainRows(chain, distributions, features, rcond=np.sqrt(rcond))
         anchors = self.anchors(scheme, features, n_anchors_max)
         settled = min(self._settled, source.t_max)
         anchors, windows, references = neighborhoods_with_references(

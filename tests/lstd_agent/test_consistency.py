@@ -13,8 +13,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from lstd_agent import OneHot, Polynomial, RadialBasis, SeminormLSTDAgent
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.problems import random_chain, random_features
-from lstd_agent.rows.counts import ChainRows, CountRows
+from lstd_agent.problems import ChainRows, random_chain, random_features
+from lstd_agent.rows.counts import CountRows
 from lstd_agent.rows.factors import factor_of
 from lstd_agent.trials.counts import TransitionCounts
 from lstd_agent.trials.encoding import make_encoding
@@ -42,7 +42,7 @@ def problem() -> Any:
     chain = random_chain("h6", 0)
     features = random_features(6, 3, 0)
     p = chain.stepwise_distributions(T_MAX)
-    exact = ChainRows(p, chain.transition_matrix, chain.reward, features)
+    exact = ChainRows(chain, p, features)
     return chain, features, moments_of(exact, in_features(exact, features), 1.0)
 
 

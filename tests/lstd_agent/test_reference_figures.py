@@ -9,7 +9,8 @@ import pytest
 from numpy.testing import assert_allclose
 
 from lstd_agent import KeptTrials, LambdaReturn, MultiStep, SeminormLSTDAgent
-from lstd_agent.rows.counts import ChainRows, CountRows
+from lstd_agent.problems import ChainRows
+from lstd_agent.rows.counts import CountRows
 from lstd_agent.rows.factors import Segments, factor_of, reduced
 from lstd_agent.rows.kept import TrialRows
 from lstd_agent.system.linked import (
@@ -57,7 +58,7 @@ def chain_of(problem: Any) -> Any:
 def exact_rows(problem: Any, distributions: Any, rcond: float = 1e-10) -> ChainRows:
     chain = chain_of(problem)
     features = np.array(problem["features"])
-    return ChainRows(distributions, chain.transition_matrix, chain.reward, features, rcond=rcond)
+    return ChainRows(chain, distributions, features, rcond=rcond)
 
 
 def fitted(source: Any, weights: Any, features: Any) -> Any:
