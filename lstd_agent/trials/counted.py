@@ -211,7 +211,7 @@ class Batches:
     @property
     def is_timed(self) -> bool | None:
         """Whether steps have durations; None before there are trials."""
-        return _times(self._portions[0]) is not None if self._portions else None
+        return times_of(self._portions[0]) is not None if self._portions else None
 
     @property
     def are_kept(self) -> bool:
@@ -222,7 +222,7 @@ class Batches:
         """Add trials, counted in as many batches, or kept."""
         self.check_t_max(portion.t_max)
         portions, in_file = list(self._portions), self.in_file
-        check_timed(self.is_timed, _times(portion))
+        check_timed(self.is_timed, times_of(portion))
         if isinstance(portion, KeptTrials):
             in_file |= sum(each.nbytes for each in (portion, *portions)) > self.max_bytes
         portions.append(self._joined([portion], in_file))
@@ -319,8 +319,9 @@ class Batches:
             raise InvalidInputError(told)
 
 
-def _times(portion: Portion) -> Any:
-    return portion.durations if isinstance(portion, KeptTrials) else portion.duration_sums
+def times_of(trials: Any) -> Any:
+    """Return the durations of kept trials, or the sums of counted ones; None if all are 1."""
+    return trials.durations if isinstance(trials, KeptTrials) else trials.duration_sums
 
 
 def stacked(batches: Sequence[TransitionCounts]) -> list[Any]:

@@ -106,11 +106,6 @@ class TransitionCounts:
         )
 
     @property
-    def counts(self) -> TransitionCounts:
-        """These counts; `KeptTrials` have none."""
-        return self
-
-    @property
     def trials_at(self) -> IntArray:
         """Number of trials that have each timestep, shape (t_max + 1,)."""
         return np.full(self.t_max + 1, self.n_trials) if self.n_at is None else self.n_at

@@ -52,8 +52,6 @@ class KeptTrials:
         Exploratory actions: these transitions only serve action values.
     durations : ndarray, shape (m, t_max + 1), optional
         How long each step takes; None if each takes 1 unit of time.
-    counts : None
-        For the interface of `TransitionCounts`.
 
     Examples
     --------
@@ -69,7 +67,6 @@ class KeptTrials:
     actions: IntArray | None = None
     explored: BoolArray | None = None
     durations: FloatArray | None = None
-    counts = None
 
     @classmethod
     def of(
