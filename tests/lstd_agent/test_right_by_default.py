@@ -305,11 +305,8 @@ def test_a_settled_tail_of_a_linked_system_is_refused() -> None:
 
 def test_diagnostics_read_well() -> None:
     env = gym.make_vec("unichain_gym:Unichain-h6-v0", num_envs=100)
-    agent = (
-        SeminormLSTDAgent(OneHot())
-        .collect(env, np.ones(6, dtype=int), n_trials=1000, t_max=100, seed=0)
-        .fit()
-    )
+    agent = SeminormLSTDAgent(OneHot())
+    agent.collect(env, np.ones(6, dtype=int), n_trials=1000, t_max=100, seed=0).fit()
     found = agent.diagnostics()
     assert found.settled
     assert found.start_determined.all()
@@ -317,6 +314,8 @@ def test_diagnostics_read_well() -> None:
     assert found.warnings == []
     assert str(found).splitlines()[0].startswith("tail        settled: mean reward")
     assert "starts      3, 3 determined" in str(found)
+    start = f"mean value {found.start_value:.6g} ± {found.start_error:.2g} by the features"
+    assert start in str(found)
 
 
 def rare(chance: float) -> Any:
