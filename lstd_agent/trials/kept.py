@@ -52,8 +52,6 @@ class KeptTrials:
         Exploratory actions: these transitions only serve action values.
     durations : ndarray, shape (m, t_max + 1), optional
         How long each step takes; None if each takes 1 unit of time.
-    counts : None
-        For the interface of `TransitionCounts`.
 
     Examples
     --------
@@ -69,7 +67,6 @@ class KeptTrials:
     actions: IntArray | None = None
     explored: BoolArray | None = None
     durations: FloatArray | None = None
-    counts = None
 
     @classmethod
     def of(
@@ -121,8 +118,8 @@ class KeptTrials:
         )
 
     @property
-    def copies(self) -> str:
-        """A warning if trials repeat others; empty if chance, or a deterministic task, explains it.
+    def n_copies(self) -> int:
+        """How many trials repeat others; 0 if chance, or a deterministic task, explains it.
 
         By chance, trials agree in one half of their timesteps; copies agree in both.
         """
@@ -132,9 +129,8 @@ class KeptTrials:
         parts = [[tuple(x[i, half].tobytes() for x in whole) for i in each] for half in halves]
         first, second, n = map(len, map(set, [*parts, zip(*parts, strict=True)]))
         if min(first, second) < _ALIKE * n or not _FEW_KINDS < n < _ALIKE * self.n_trials:
-            return ""
-        told = f"{self.n_trials - n} of {self.n_trials} trials are exact copies of others, so that "
-        return f"{told}standard errors are too small: leave copies out, and seed each differently"
+            return 0
+        return self.n_trials - n
 
     @property
     def n_trials(self) -> int:
