@@ -109,9 +109,9 @@ class PolicyIteration:
     def __init__(
         self,
         env: AnyEnv | EnvSource,
-        *,
         t_max: int,
         n_trials: int = 2000,
+        *,
         explore: Explore = 1,
         features: Features | None = None,
         pair_features: Callable[[Any, Any], ArrayLike] | None = None,
