@@ -200,7 +200,7 @@ class FitOptions:
             if isinstance(self.backup, str) or is_one_step(self.backup):
                 factor = segments.window(start, stop, gain)
             else:
-                factor = Targets(source, self.backup, np.array([gain])).alone(start, stop)
+                factor = Targets(source, [self.backup], np.array([gain])).alone(start, stop)
             found = solve_window(source, factor)
             columns = np.vstack((found.weights, np.zeros((1, 1))))
             solved.append(Solved(columns, found.rank, found.condition, round(factor.n)))

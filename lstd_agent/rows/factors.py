@@ -14,9 +14,10 @@ root-weighted features of all rows and L an orthonormal basis of A's range, a se
 next features, or minus the unknown part of a target; the rows are subtracted before they are
 summed. c holds numbers: for single steps, rewards and durations.
 
-A factor of p features keeps at most p rows with the same products; for many features of trials, the
-products :math:`A^T [\,A \;|\; B \;|\; c\,]`, which are faster to sum. Data are read once: factors
-of runs stack, and those of groups of trials are one array, so that all batches are solved at once.
+A factor of p features keeps at most p rows with the same products; of trials, whose features have
+a larger cutoff, the products :math:`A^T [\,A \;|\; B \;|\; c\,]`, which are faster to sum. Data
+are read once: factors of runs stack, and those of groups of trials are one array, so that all
+batches are solved at once.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ import numpy as np
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray, svd
 
-# Smallest number of features of trials for which products are kept, whose smaller eigenvalues,
-# relative to the largest, are rounding; number of rows that are taken together.
-_PRODUCTS_FROM, _ROUNDING, _WAITING = 32, 1e-14, 1024
+# Smaller eigenvalues of products, relative to the largest, are rounding; number of rows that are
+# taken together.
+_ROUNDING, _WAITING = 1e-14, 1024
 
 # An observation was not seen if it has fewer samples (10 less rounding), or if a larger part of its
 # features is outside the range, where smaller singular values, relative to the largest, count as 0.
@@ -54,11 +55,10 @@ class Layer:
     P: Any  # (m, l) transition probabilities; None is the identity
 
     def ahead(self, values: Any) -> Any:
-        """Return the mean (m, ...) of values (l, ...) of the rows that come next."""
+        """Return the means of values (l,) or (..., l, q) of the rows that come next."""
         if self.P is None:
             return values
-        mean = self.P @ values.reshape(len(values), -1)
-        return mean.reshape(-1, *values.shape[1:])
+        return self.P @ values if values.ndim < 3 else np.stack([self.ahead(x) for x in values])
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,38 +237,51 @@ def _fewer(rows: FloatArray, p: int) -> FloatArray:
 
 
 class Gathering:
-    """Rows of p features and q numbers that come chunk by chunk, and their factor."""
+    """Rows of p features and p + q others that come part by part, and their factor."""
 
-    def __init__(self, p: int, q: int, are_trials: bool) -> None:
-        self.p, self._are_products = p, are_trials and p >= _PRODUCTS_FROM
-        self._n, self._sums = 0.0, np.zeros(2 * p + q)
-        self._held = np.zeros((p if self._are_products else 0, 2 * p + q))
-        self._waiting: list[tuple[FloatArray, FloatArray]] = []
+    def __init__(self, p: int, q: int) -> None:
+        self.p, self._n, self._sums = p, 0.0, np.zeros(2 * p + q)
+        self._waiting = [np.zeros((0, 2 * p + q))]
         self._n_waiting = 0
 
-    def add(self, rows: FloatArray, weights: FloatArray) -> None:
-        """Add rows (m, 2 p + q) of weights (m,)."""
-        self._waiting.append((rows, weights))
+    def add(self, features: FloatArray, others: FloatArray, weights: FloatArray) -> None:
+        """Add rows (m, p) and (m, p + q) of weights (m,)."""
+        some = weights > 0.0
+        root = np.sqrt(weights[some])[:, None]
+        rows = root * np.hstack((features[some], others[some]))
+        self._n += float(weights.sum())
+        self._sums = self._sums + (root * rows).sum(axis=0)
+        self._waiting.append(rows)
         self._n_waiting += len(rows)
         if self._n_waiting > max(4 * self.p, _WAITING):
             self.factor()
 
     def factor(self) -> Factor:
         """Return the factor of all rows so far."""
-        if self._waiting:
-            rows, weights = (np.concatenate(each) for each in zip(*self._waiting, strict=True))
-            self._waiting, self._n_waiting = [], 0
-            if (weights != 1.0).any():
-                some = weights > 0.0
-                weights = weights[some]
-                rows = np.sqrt(weights)[:, None] * rows[some]
-            self._n += float(weights.sum())
-            self._sums = self._sums + np.sqrt(weights) @ rows
-            if self._are_products:
-                self._held = self._held + rows[:, : self.p].T @ rows
-            else:
-                self._held = _fewer(np.concatenate((self._held, rows)), self.p)
-        return Factor(self._held, self._are_products, self.p, self._sums, self._n)
+        self._waiting = [_fewer(np.concatenate(self._waiting), self.p)]
+        self._n_waiting = 0
+        return Factor(self._waiting[0], False, self.p, self._sums, self._n)
+
+
+class Products:
+    """Products of p features with themselves and others, by the interface of `Gathering`."""
+
+    def __init__(self, p: int, q: int, *several: int) -> None:
+        self.p, self._n = p, 0.0
+        self._held = np.zeros((*several, p + 1, 2 * p + q))  # sums are the last row
+
+    def add(self, features: FloatArray, others: FloatArray, weights: FloatArray) -> None:
+        """Add rows (m, p) and (..., m, p + q) of weights (m,)."""
+        left = np.insert(features, self.p, 1.0, axis=1)
+        left *= weights[:, None]
+        self._n += float(weights.sum())
+        self._held[..., : self.p] += left.T @ features
+        self._held[..., self.p :] += left.T @ others
+
+    def factor(self) -> Factor:
+        """Return the factor of all rows so far, or several with the same features."""
+        n = np.full(self._held.shape[:-2], self._n)
+        return Factor(self._held[..., :-1, :], True, self.p, self._held[..., -1, :], n)
 
 
 def sums_of(layers: Iterable[Layer]) -> Factor:
@@ -282,11 +295,11 @@ def sums_of(layers: Iterable[Layer]) -> Factor:
 
 def factor_of(layers: Iterable[Layer], p: int, are_trials: bool) -> Factor:
     """Return the factor of single steps; numbers are rewards and durations."""
-    gathering = Gathering(p, 2, are_trials)
+    gathering = Products(p, 2) if are_trials else Gathering(p, 2)
     for each in layers:
         less = each.features - each.ahead(each.following)
-        numbers = np.stack((each.rewards, each.durations), axis=1)
-        gathering.add(np.hstack((each.features, less, numbers)), each.weights)
+        others = np.column_stack((less, each.rewards, each.durations))
+        gathering.add(each.features, others, each.weights)
     return gathering.factor()
 
 

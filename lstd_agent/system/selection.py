@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -133,9 +134,10 @@ class Held:
 
     def errors(self, anchors: IntArray, backups: Sequence[Backup]) -> list[FloatArray]:
         """Return mean square errors and errors of the start (m, 2), by groups, of each backup."""
-        keys = [(anchors.tobytes(), backup) for backup in backups]
-        missing = [key for key in keys if key not in self._errors]
-        found = [self.held.solve(anchors, [self.gain] * 3, backup) for _, backup in missing]
+        keys, gains = [(anchors.tobytes(), backup) for backup in backups], [self.gain] * 3
+        missing, found = [key for key in keys if key not in self._errors], list[Any]()
+        for _, some in groupby(missing, lambda key: isinstance(key[1], LambdaReturn) or key[1]):
+            found += self.held.solve_all(anchors, gains, [backup for _, backup in some])
         if self.held is self.subsets:
             self._solved.update(zip(missing, found, strict=True))
         if missing:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import numpy as np
 
@@ -86,28 +86,36 @@ class Subsets:
         self, anchors: IntArray, gains: Sequence[float], backup: Backup, whole: Any = None
     ) -> list[list[Solved]]:
         """Solve each subset's linked system by its gain; a sparse one uses those of the whole."""
+        return self.solve_all(anchors, gains, [backup], whole)[0]
+
+    def solve_all(
+        self, anchors: IntArray, gains: Sequence[float], backups: Sequence[Any], whole: Any = None
+    ) -> list[list[list[Solved]]]:
+        """Solve the systems of one backup, or of several λ-returns in one pass over timesteps."""
         source, last = self.source, int(anchors[-1])
-        if backup == "model":
+        if backups[0] == "model":
             main = source.main_state(last)
             windows = neighborhood_windows(anchors, source.t_max, "window")
             each = zip(self.parts, gains, strict=True)
-            return [solve_model(part, windows, pooled_model(part, g, main)) for part, g in each]
+            return [[solve_model(part, windows, pooled_model(part, g, main)) for part, g in each]]
         if source.is_sparse:
             rows, first = self._once(SparseRows), -1 if whole is None else 0
-            return [solve_sparse(rows, anchors, g, whole, b) for b, g in enumerate(gains, first)]
-        zeros, several = zero_of(source, self.segments, last), cast("Any", backup)
-        with_open = self.kind != "others"
-        if source.are_places and not is_one_step(backup):
-            found = []
+            return [[solve_sparse(rows, anchors, g, whole, b) for b, g in enumerate(gains, first)]]
+        zeros, with_open = zero_of(source, self.segments, last), self.kind != "others"
+        if is_one_step(backups[0]) and len(backups) == 1:
+            equations: Any = SingleSteps(source, self.segments, np.array(gains))
+            return solve_linked(source, equations, anchors, zeros, with_open)
+        if source.are_places:
+            found = [list[Any]() for _ in backups]
             for i, gain in enumerate(gains):
-                targets = Targets(source, several, np.array([gain]), group=self.groups[i])
-                found += solve_linked(source, targets, anchors, zeros[[i]], with_open and i == 0)
+                equations = Targets(source, backups, np.array([gain]), group=self.groups[i])
+                how = equations, anchors, zeros[[i]], with_open and i == 0
+                for own, more in zip(found, solve_linked(source, *how), strict=True):
+                    own += more
             return found
-        equations: Any = SingleSteps(source, self.segments, np.array(gains))
-        if not is_one_step(backup):
-            runs = source.groups(self.n_groups)
-            if self.kind != "others":
-                edges = [0, *[self.half] * (self.kind == "halves"), source.n_trials]
-                runs = [slice(*run) for run in pairwise(edges)]
-            equations = Targets(source, several, np.array(gains), runs=runs, subsets=self.totals)
+        runs = source.groups(self.n_groups)
+        if self.kind != "others":
+            edges = [0, *[self.half] * (self.kind == "halves"), source.n_trials]
+            runs = [slice(*run) for run in pairwise(edges)]
+        equations = Targets(source, backups, np.array(gains), runs=runs, subsets=self.totals)
         return solve_linked(source, equations, anchors, zeros, with_open)
