@@ -106,11 +106,14 @@ class Diagnostics:
         step = -(-N * T * 3 * shown.MOST_COLUMNS // _MOST_NUMBERS)
         (trial, t), some, features = np.nonzero(alive), slice(None, None, step), []
         for k in np.array_split(np.arange(len(t)), 1 + len(t) // shown.CHUNK):
-            rows = encoding.rows(states[trial[k], t[k]])
+            if states.ndim == 3:
+                rows = source.features_at(few * trial[k], t[k])
+            else:
+                rows = encoding.rows(states[trial[k], t[k]])
             v[trial[k], t[k]] = system.values(rows, system.neighborhood_at(t[k]))
             if states.ndim == 3:
-                few = -(-rows.shape[1] // shown.MOST_COLUMNS)
-                features.append(rows[trial[k] % step == 0][:, ::few])
+                columns = slice(None, None, -(-rows.shape[1] // shown.MOST_COLUMNS))
+                features.append(rows[trial[k] % step == 0][:, columns])
         skipped = ~living[:, :T] | trials.part("explored")[:, :T]
         blocks = shown.watched(states[some], alive[some], features)
         self.ends = shown.ends_without_support(lengths[some], blocks[states.ndim == 2][:, :T])

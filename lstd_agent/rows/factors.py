@@ -268,20 +268,19 @@ class Products:
 
     def __init__(self, p: int, q: int, *several: int) -> None:
         self.p, self._n = p, 0.0
-        self._held = np.zeros((*several, p + 1, 2 * p + q))  # sums are the last row
+        self._sums, self._held = (np.zeros((*several, *rows, 2 * p + q)) for rows in ((), (p,)))
 
     def add(self, features: FloatArray, others: FloatArray, weights: FloatArray) -> None:
         """Add rows (m, p) and (..., m, p + q) of weights (m,)."""
-        left = np.insert(features, self.p, 1.0, axis=1)
-        left *= weights[:, None]
         self._n += float(weights.sum())
-        self._held[..., : self.p] += left.T @ features
-        self._held[..., self.p :] += left.T @ others
+        for left, total in ((weights[:, None] * features).T, self._held), (weights, self._sums):
+            total[..., : self.p] += left @ features
+            total[..., self.p :] += left @ others
 
     def factor(self) -> Factor:
         """Return the factor of all rows so far, or several with the same features."""
         n = np.full(self._held.shape[:-2], self._n)
-        return Factor(self._held[..., :-1, :], True, self.p, self._held[..., -1, :], n)
+        return Factor(self._held, True, self.p, self._sums, n)
 
 
 def sums_of(layers: Iterable[Layer]) -> Factor:

@@ -69,12 +69,12 @@ class TrialRows(Samples):
         """Coordinates of size 1, of redundant features fewer; and all rows, if there is room."""
         d, n, m = self._d, self.t_max + 2, self.n_trials
         squares, gram = np.zeros(d), np.zeros((d, d)) if d >= _MANY else None
-        raw = np.empty((m, n, d + 1)) if m * n * (d + 1) * 8 <= self._max_bytes else None
+        raw = np.empty((n, m, d + 1)) if m * n * (d + 1) * 8 <= self._max_bytes else None
         for part in self._parts(slice(0, m), n):
             f = self._raw(part, 0, n)
-            squares += np.einsum("mt,mtd->d", self.own[part].astype(np.float64), f[:, :-1] ** 2)
+            squares += self.own[part].T.ravel() @ np.square(f[:-1]).reshape(-1, d)
             if raw is not None:
-                raw[part, :, :d] = f
+                raw[:, part, :d] = f
             if gram is not None:
                 gram += f.reshape(-1, d).T @ f.reshape(-1, d)
         size = np.sqrt(squares / max(1, np.count_nonzero(self.own)))
@@ -87,7 +87,7 @@ class TrialRows(Samples):
                 have_room = m * n * (keep.sum() + 1) * 8 <= self._max_bytes
                 parts = self._parts(slice(0, m), n) if have_room else []
                 held = [fewer.of(self._raw(part, 0, n), self.constant) for part in parts]
-                return fewer, np.concatenate(held) if held else None
+                return fewer, np.concatenate(held, axis=1) if held else None
         if raw is not None:  # features are computed once
             raw[:, :, :d] /= size
             raw[:, :, d] = self.constant
@@ -116,16 +116,25 @@ class TrialRows(Samples):
         return [slice(i, min(i + step, n)) for i in range(trials.start, n, step)]
 
     def _raw(self, part: slice, start: int, stop: int) -> FloatArray:
-        """Return features (trials, timesteps, d)."""
-        seen = self.trials.observations[part, start:stop]
+        """Return features (timesteps, trials, d)."""
+        seen = self.trials.observations[part, start:stop].swapaxes(0, 1)
         return dense(self.features(seen.reshape(-1, self._k))).reshape(*seen.shape[:2], -1)
 
     def _rows(self, part: slice, start: int, stop: int) -> FloatArray:
-        """Return rows (trials, timesteps, p)."""
+        """Return rows (timesteps, trials, p)."""
         coordinates, held = self._prepared
         if held is None:
             return coordinates.of(self._raw(part, start, stop), self.constant)
-        return held[part, start:stop]
+        return held[start:stop, part]
+
+    def features_at(self, trial: IntArray, t: IntArray) -> Rows:
+        """Return features (n, d) of observations, computed only if they are not held."""
+        if self.is_sparse:
+            return self.sparse_rows[trial * (self.t_max + 2) + t]
+        coordinates, held = self._prepared
+        if held is None or coordinates.turn.ndim > 1:
+            return self.features(self.trials.observations[trial, t])
+        return held[t, trial, :-1] / coordinates.turn
 
     def groups(self, n: int) -> list[slice]:
         """Return n runs of trials."""
@@ -139,24 +148,26 @@ class TrialRows(Samples):
         """Yield layers of the transitions of some trials at a time."""
         trials = slice(0, self.n_trials) if group is None else group
         for part in [trials] if self.is_sparse else self._parts(trials, stop - start + 1):
-            own = self.own[part, start:stop]
+            numbers = (
+                x[part, start:stop] for x in (self.own, self.trials.rewards, self._durations)
+            )
+            own, paid, times = numbers if self.is_sparse else (x.T for x in numbers)  # type: Any
             if self.is_sparse:
                 trial, t = np.nonzero(own)
                 place = (trial + part.start) * (self.t_max + 2) + t + start
                 both: Any = self.sparse_rows[place], self.sparse_rows[place + 1]
             else:
                 rows = self._rows(part, start, stop + 1)
-                both = rows[:, :-1][own], rows[:, 1:][own]
-            paid, times = (x[part, start:stop][own] for x in (self.trials.rewards, self._durations))
-            one = np.ones(len(paid))
-            yield Layer(both[0], one, paid, times, one > 0.0, both[1], None)
+                both = rows[:-1][own], rows[1:][own]
+            one = np.ones(np.count_nonzero(own))
+            yield Layer(both[0], one, paid[own], times[own], one > 0.0, both[1], None)
 
     def layers(self, start: int, stop: int, groups: Any = None) -> Iterator[Layer]:
         """Yield timesteps backwards, every trial a row: of all groups, one after the other."""
         every = slice(0, self.n_trials)
-        following = self._rows(every, stop, stop + 1)[:, 0]
+        following = self._rows(every, stop, stop + 1)[0]
         for t in reversed(range(start, stop)):
-            rows, own = self._rows(every, t, t + 1)[:, 0], self.own[:, t]
+            rows, own = self._rows(every, t, t + 1)[0], self.own[:, t]
             numbers = own.astype(np.float64), self.trials.rewards[:, t], self._durations[:, t]
             yield Layer(rows, *numbers, own & ~self._is_over[:, t], following, None)
             following = rows
@@ -198,8 +209,10 @@ class TrialRows(Samples):
 
     def trial_features(self, most: int) -> tuple[Any, IntArray]:
         """Return features (m, t_max + 1, d) of the first trials, and their lengths (m,)."""
-        m = min(self.n_trials, max(2, most // (self._d * (self.t_max + 1))))
-        return self._raw(slice(0, m), 0, self.t_max + 1), self.trials.all_lengths[:m]
+        n = self.t_max + 1
+        m = min(self.n_trials, max(2, most // (self._d * n)))
+        features = dense(self.features_at(np.repeat(np.arange(m), n), np.tile(np.arange(n), m)))
+        return features.reshape(m, n, self._d), self.trials.all_lengths[:m]
 
     def occupancy(self, windows: IntArray, segments: Any) -> FloatArray:
         """Return the share (n, M) of each window's samples at each candidate."""
