@@ -12,7 +12,6 @@ from scipy import sparse
 import lstd_agent.checks as checks
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError, NotFittedError
-from lstd_agent.features.rows import dense
 from lstd_agent.standard_errors import Comparison, quantile_of_t
 from lstd_agent.trials.counts import TransitionCounts
 from lstd_agent.trials.encoding import Encoding
@@ -98,18 +97,25 @@ def mean_duration(source: Any) -> float:
     return float(np.average(source.mean_durations[tail], weights=source.trials_at[tail]))
 
 
-def watched(states: Any, here: BoolArray, features: list[Any]) -> list[FloatArray]:
-    """Return two blocks (M, T + 1, d) that may show movement of states; 0 where a trial is over."""
-    x = states[here].reshape(int(here.sum()), -1)
-    raw = x[:, :: -(-x.shape[1] // MOST_COLUMNS)].astype(np.float64)
+def watched(
+    states: Any, here: BoolArray, living: BoolArray, values: FloatArray, features: list[FloatArray]
+) -> list[FloatArray]:
+    """Return two blocks (M, T + 1, d) that may show movement of states; 0 where a trial is over.
+
+    They lie timestep by timestep, as the parts (n, M, q) of ``features`` do.
+    """
+    alive, x = (here & living).T, states.reshape(*here.shape, -1).swapaxes(0, 1)
+    raw = x[:, :, :: -(-x.shape[2] // MOST_COLUMNS)].astype(np.float64)
     if states.ndim == 2:
-        more = _columns_of_states(x[:, 0], np.nonzero(here)[1], here.shape[1] // 2)
+        columns = _columns_of_states(x[alive][:, 0], np.nonzero(alive)[0], len(alive) // 2)
+        more = np.zeros((*alive.shape, columns.shape[1]))
+        more[alive] = columns
     else:
-        parts = np.concatenate([dense(f) for f in features])
-        more = np.concatenate([raw**2, parts], axis=1)
-    blocks = [np.zeros((*here.shape, columns.shape[1])) for columns in (raw, more)]
-    blocks[0][here], blocks[1][here] = raw, more
-    return blocks
+        more = np.concatenate((raw**2, np.concatenate(features)), axis=2)
+    every = np.concatenate((raw, more, values.T[..., None]), axis=2)
+    every[~alive] = 0.0
+    every[~here.T] = np.nan
+    return np.split(every.swapaxes(0, 1), [raw.shape[2]], axis=2)
 
 
 def _columns_of_states(state: IntArray, t: IntArray, middle: int) -> FloatArray:

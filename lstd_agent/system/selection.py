@@ -32,7 +32,7 @@ import numpy as np
 
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.backups import Backup, LambdaReturn, backup_name
-from lstd_agent.rows.factors import basis_of_range
+from lstd_agent.rows.factors import basis_of_range, total
 from lstd_agent.system.minimizer import LEAST_SHARE, Solved
 from lstd_agent.system.model import pooled_model
 from lstd_agent.system.solve import Subsets
@@ -155,22 +155,30 @@ class Held:
             edge *= source.n_states
 
         def values(rows: Any, t: int) -> FloatArray:
-            first, second = weights[:, int(np.searchsorted(anchors, t, side="right")) - 1]
+            first, second = weights[:, windows[t]]
             return np.concatenate((rows[:edge] @ second, rows[edge:] @ first))
 
         def by_group(terms: FloatArray) -> FloatArray:
             return np.asarray(terms.reshape(n_groups, -1, terms.shape[1]).sum(axis=1))
 
-        returns, square, scale = np.empty(0), 0.0, (1.0 / np.arange(1, T + 2)).sum()
+        windows = np.searchsorted(anchors, np.arange(T + 2), side="right") - 1
+        returns, square, scale = np.empty(0), np.zeros(1), (1.0 / np.arange(1, T + 2)).sum()
         for t, layer in zip(range(T, -1, -1), source.layers(0, T + 1, groups), strict=True):
             returns = returns if returns.size else values(layer.following, T + 1)
             here, paid = values(layer.features, t), layer.rewards - self.gain * layer.durations
-            returns = np.where(layer.goes_on[:, None], layer.ahead(returns) + paid[:, None], here)
-            share = layer.weights.reshape(n_groups, -1)
-            n = share.sum(axis=1, keepdims=True) if source.are_places else share.mean()
-            share = (share / np.where(n > 0.0, n, 1.0)).reshape(-1, 1)
-            error = here - returns
-            square = square + by_group(share * error**2) / ((t + 1) * scale)
+            returns = layer.ahead(returns) + paid[:, None]
+            if not layer.goes_on.all():
+                returns[~layer.goes_on] = here[~layer.goes_on]
+            share, error = layer.weights[:, None], here - returns
+            if source.are_places:
+                n = share.reshape(n_groups, -1).sum(axis=1)
+                share = (
+                    share / np.repeat(np.where(n > 0.0, n, 1.0), len(share) // n_groups)[:, None]
+                )
+            else:
+                share = share / max(float(share.mean()), 1e-300)
+            terms = share * error**2 / ((t + 1) * scale)
+            square = square + (by_group(terms) if source.are_places else terms)
         start = by_group(share * error)
         return list(np.stack((square, start), axis=2).swapaxes(0, 1))
 
@@ -192,14 +200,23 @@ def single_steps_hold(subsets: Subsets, first: int) -> bool:
     [solved] = Held(subsets, gain.value).whole(np.zeros(1, dtype=np.int64), "one_step")
     if gain.share < LEAST_SHARE or solved.condition > _WORST_CONDITION:
         return False
-    unknowns = np.append(solved.columns[:-1, 0], gain.value)
-    scores, equations = np.zeros((2, n, p)), np.zeros((2, p, p))  # before first, and from it on
-    for t, layer in zip(range(T, -1, -1), source.layers(0, T + 1), strict=True):
-        changes = layer.features - layer.following
-        changes[:, -1] = layer.durations  # no offset is known, but a gain
-        rows, when = layer.weights[:, None] * layer.features, int(t >= first)
-        scores[when] += (layer.rewards - changes @ unknowns)[:, None] * rows
-        equations[when] += rows.T @ changes
+    scores = np.zeros((2, n, p))  # before first, and from it on
+    for part in source.parts(slice(0, n), T + 2):
+        rows, numbers = (
+            source.rows_between(part, 0, T + 2),
+            (source.trials.rewards, source.durations),
+        )
+        values, (paid, times) = (
+            rows[..., :-1] @ solved.columns[:-1, 0],
+            (x[part].T for x in numbers),
+        )
+        off = (paid - gain.value * times - values[:-1] + values[1:]) * source.own[part].T
+        for when, t in enumerate((slice(0, first), slice(first, T + 1))):
+            scores[when, part] = (off[t].T[:, None] @ rows[t].swapaxes(0, 1))[:, 0]
+    halves = [subsets.segments[0].between(*t) for t in ((0, first), (first, T + 1))]
+    equations = np.stack([total(each).held[:, p : 2 * p + 2] for each in halves])
+    equations[..., p - 1] = equations[..., -1]  # no offset is known, but a gain
+    equations = equations[..., :p]
     fitted = equations[0] @ np.linalg.pinv(equations.sum(axis=0), rcond=1e-10)
     noise, _ = basis_of_range(scores[0] - scores.sum(axis=0) @ fitted.T, 1e-4)
     k, share = noise.shape[1], min(1.0, float((noise.sum(axis=0) ** 2).sum()) / n)
