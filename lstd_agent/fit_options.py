@@ -150,7 +150,8 @@ class FitOptions:
         by_data = backup == "auto" and not (by_references or source.is_sparse or source.are_places)
         kind: Any = "halves" if by_data and n_groups > 1 else "whole"
         subsets = Subsets(source, edges, n_groups, kind)
-        gain, segments = self._gain(subsets), subsets.segments[0]
+        segments: Any = None if source.is_sparse else subsets.segments[0]
+        gain = self._gain(subsets)
         if by_references:
             reason = "reference states are for single steps, as in the paper"
             choice = Choice("one_step", reason) if backup == "auto" else Choice(backup, "asked for")

@@ -210,7 +210,9 @@ class Kernel:
     def paired(self, x: Rows, y: Rows) -> FloatArray:
         """Return k between rows of ``x`` and the same rows of ``y`` (..., d), shape (...)."""
         difference = x - y
-        return self._of_squared_distance((difference * difference).sum(axis=-1))
+        if is_sparse(difference):
+            return self._of_squared_distance((difference * difference).sum(axis=-1))
+        return self._of_squared_distance(np.einsum("...d,...d->...", difference, difference))
 
     def _of_squared_distance(self, squared: FloatArray) -> FloatArray:
         """Return k, overwriting the squared distances to save memory."""

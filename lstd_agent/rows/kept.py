@@ -63,6 +63,7 @@ class TrialRows(Samples):
         probe = features(trials.observations[:64, 0])
         self._d, self._k = probe.shape[1], int(trials.observations.shape[2])
         self.is_sparse = is_sparse(probe) and are_few(probe)
+        self._last: tuple[Any, list[Any]] = None, []
 
     @cached_property
     def _prepared(self) -> tuple[Coordinates, FloatArray | None]:
@@ -153,15 +154,26 @@ class TrialRows(Samples):
             numbers: Any = [self.own, self.trials.rewards, self.durations]
             numbers = [x[part, start:stop] for x in numbers]
             own, paid, times = numbers if self.is_sparse else [x.T for x in numbers]
+            n = np.count_nonzero(own)
             if self.is_sparse:
-                trial, t = np.nonzero(own)
-                place = (trial + part.start) * (self.t_max + 2) + t + start
-                both: Any = self.sparse_rows[place], self.sparse_rows[place + 1]
+                before = np.count_nonzero(self.own[: part.start, start:stop])
+                both: Any = [x[before : before + n] for x in self._sparse_run(start, stop)]
             else:
                 rows = self.rows_between(part, start, stop + 1)
-                both = rows[:-1][own], rows[1:][own]
-            one = np.ones(np.count_nonzero(own))
+                both = [x[own] for x in (rows[:-1], rows[1:])]
+            one = np.ones(n)
             yield Layer(both[0], one, paid[own], times[own], one > 0.0, both[1], None)
+
+    def _sparse_run(self, start: int, stop: int) -> list[Any]:
+        """Return sparse features and the next ones of all transitions of a run; the last is kept.
+
+        SciPy takes longer to take rows than to slice what it took.
+        """
+        if self._last[0] != (start, stop):
+            trial, t = np.nonzero(self.own[:, start:stop])
+            place = trial * (self.t_max + 2) + t + start
+            self._last = (start, stop), [self.sparse_rows[place + more] for more in (0, 1)]
+        return self._last[1]
 
     def layers(self, start: int, stop: int, groups: Any = None) -> Iterator[Layer]:
         """Yield timesteps backwards, every trial a row: of all groups, one after the other."""

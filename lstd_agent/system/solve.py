@@ -74,13 +74,14 @@ class Subsets:
 
     def gains(self, rows: str | None = None) -> list[Gain]:
         """Return the gain of each subset, by given rows; by default of all trials alone."""
-        segments = self.segments if rows else self.segments[:1]
-        if not self.source.is_sparse:
-            return estimate_gains(self.source, segments, rows)
-        if rows in ("tail", "all"):
-            return gains_without_each(self._once(SparseRows), rows)
-        found = sparse_gain(self._once(SparseRows)) if rows is None else None
-        return [found] if found else estimate_gains(self.source, segments, "mean")
+        wanted = rows
+        if self.source.is_sparse:  # factors, of sums, are not read without need
+            if rows in ("tail", "all"):
+                return gains_without_each(self._once(SparseRows), rows)
+            if rows is None and (found := sparse_gain(self._once(SparseRows))):
+                return [found]
+            wanted = "mean"
+        return estimate_gains(self.source, self.segments if rows else self.segments[:1], wanted)
 
     def solve(
         self, anchors: IntArray, gains: Sequence[float], backup: Backup, whole: Any = None
