@@ -237,50 +237,43 @@ def _fewer(rows: FloatArray, p: int) -> FloatArray:
 
 
 class Gathering:
-    """Rows of p features and p + q others that come part by part, and their factor."""
+    """Rows of p features and p + q others that come part by part, and their factor.
 
-    def __init__(self, p: int, q: int) -> None:
-        self.p, self._n, self._sums = p, 0.0, np.zeros(2 * p + q)
-        self._waiting = [np.zeros((0, 2 * p + q))]
+    If it is of products, there may be ``several`` others beside the same features.
+    """
+
+    def __init__(self, p: int, q: int, are_products: bool = False, *several: int) -> None:
+        self.p, self._are_products, self._n = p, are_products, 0.0
+        self._sums = np.zeros((*several, 2 * p + q))
+        self._held = np.zeros((*several, p if are_products else 0, 2 * p + q))
+        self._waiting: list[tuple[FloatArray, ...]] = []
         self._n_waiting = 0
 
     def add(self, features: FloatArray, others: FloatArray, weights: FloatArray) -> None:
-        """Add rows (m, p) and (m, p + q) of weights (m,)."""
-        some = weights > 0.0
-        root = np.sqrt(weights[some])[:, None]
-        rows = root * np.hstack((features[some], others[some]))
-        self._n += float(weights.sum())
-        self._sums = self._sums + (root * rows).sum(axis=0)
-        self._waiting.append(rows)
-        self._n_waiting += len(rows)
+        """Add rows (m, p) and (..., m, p + q) of weights (m,)."""
+        self._waiting.append((features, others, weights[:, None]))
+        self._n_waiting += len(features)
         if self._n_waiting > max(4 * self.p, _WAITING):
             self.factor()
 
     def factor(self) -> Factor:
         """Return the factor of all rows so far."""
-        self._waiting = [_fewer(np.concatenate(self._waiting), self.p)]
-        self._n_waiting = 0
-        return Factor(self._waiting[0], False, self.p, self._sums, self._n)
-
-
-class Products:
-    """Products of p features with themselves and others, by the interface of `Gathering`."""
-
-    def __init__(self, p: int, q: int, *several: int) -> None:
-        self.p, self._n = p, 0.0
-        self._sums, self._held = (np.zeros((*several, *rows, 2 * p + q)) for rows in ((), (p,)))
-
-    def add(self, features: FloatArray, others: FloatArray, weights: FloatArray) -> None:
-        """Add rows (m, p) and (..., m, p + q) of weights (m,)."""
-        self._n += float(weights.sum())
-        for left, total in ((weights[:, None] * features).T, self._held), (weights, self._sums):
-            total[..., : self.p] += left @ features
-            total[..., self.p :] += left @ others
-
-    def factor(self) -> Factor:
-        """Return the factor of all rows so far, or several with the same features."""
-        n = np.full(self._held.shape[:-2], self._n)
-        return Factor(self._held, True, self.p, self._sums, n)
+        if self._waiting:
+            parts = zip(*self._waiting, strict=True)
+            f, others, n = (x[0] if len(x) == 1 else np.concatenate(x, axis=-2) for x in parts)
+            self._waiting, self._n_waiting = [], 0
+            self._n += float(n.sum())
+            taken = [(n[:, 0], self._sums)]
+            if self._are_products:
+                taken.append(((n * f).T, self._held))
+            else:
+                rows = (np.sqrt(n) * np.hstack((f, others)))[n[:, 0] > 0.0]
+                self._held = _fewer(np.concatenate((self._held, rows)), self.p)
+            for left, total in taken:
+                total[..., : self.p] += left @ f
+                total[..., self.p :] += left @ others
+        n = np.full(self._sums.shape[:-1], self._n)
+        return Factor(self._held, self._are_products, self.p, self._sums, n)
 
 
 def sums_of(layers: Iterable[Layer]) -> Factor:
@@ -294,7 +287,7 @@ def sums_of(layers: Iterable[Layer]) -> Factor:
 
 def factor_of(layers: Iterable[Layer], p: int, are_trials: bool) -> Factor:
     """Return the factor of single steps; numbers are rewards and durations."""
-    gathering = Products(p, 2) if are_trials else Gathering(p, 2)
+    gathering = Gathering(p, 2, are_trials)
     for each in layers:
         less = each.features - each.ahead(each.following)
         others = np.column_stack((less, each.rewards, each.durations))

@@ -41,7 +41,6 @@ from lstd_agent.rows.factors import (
     Factor,
     Gathering,
     Layer,
-    Products,
     Segments,
     stacked,
 )
@@ -168,11 +167,11 @@ class Targets:
         if self._source.are_places:
             found = [self._of_places(steps)]
         else:
-            runs = [(Products(p, q, K), run) for run in self._runs]
+            runs = [(Gathering(p, q, True, K), run) for run in self._runs]
             for layer, off in steps:
-                for products, run in runs:
-                    products.add(layer.features[run], off[:, run], layer.weights[run])
-            found = [products.factor() for products, _ in runs]
+                for gathering, run in runs:
+                    gathering.add(layer.features[run], off[:, run], layer.weights[run])
+            found = [gathering.factor() for gathering, _ in runs]
         sign = np.append(np.ones(2 * p), -np.ones(q))
         return [replace(x, held=x.held * sign, sums=x.sums * sign) for x in found]
 

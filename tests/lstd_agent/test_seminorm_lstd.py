@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from lstd_agent.arrays import svd
-from lstd_agent.rows.factors import Factor, Gathering, Products, reduced, total, without_each
+from lstd_agent.rows.factors import Factor, Gathering, reduced, total, without_each
 from lstd_agent.system.minimizer import minimize
 
 
@@ -144,7 +144,7 @@ def test_sizes_of_features_change_no_fitted_value() -> None:
 
 
 def gathered(rows: Any, weights: Any, p: int, q: int, are_trials: bool) -> Factor:
-    gathering = Products(p, q) if are_trials else Gathering(p, q)
+    gathering = Gathering(p, q, are_trials)
     for part in np.array_split(np.arange(len(rows)), 3):
         gathering.add(rows[part, :p], rows[part, p:], weights[part])
     return gathering.factor()
