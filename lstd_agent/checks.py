@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from lstd_agent.arrays import FloatArray, IntArray
+from lstd_agent.arrays import FloatArray, IntArray, partial_sums
 
 # Probability of a false alarm by one check; fewest trials of a group with an error, and of any.
 LEVEL, MIN_TRIALS, FEWEST_TRIALS = 0.03 / 5, 24, 12
@@ -111,14 +111,6 @@ def few_events(u: FloatArray, few: float = _EVENTS) -> bool:
     """Return whether too few trials make up the variance: N/3 of normal u, k of k rare events."""
     w = (u - u.mean()) ** 2
     return bool(w.sum() ** 2 < min(few, len(u) / 6) * max(float((w * w).sum()), _TINY))
-
-
-def partial_sums(x: FloatArray) -> FloatArray:
-    """Return sums over timesteps, the second axis, from 0 on."""
-    sums = np.zeros((x.shape[1] + 1, len(x), *x.shape[2:]))
-    for t in range(x.shape[1]):  # rows of a timestep lie together, which NumPy's own sums ignore
-        np.add(sums[t], x[:, t], out=sums[t + 1])
-    return sums.swapaxes(0, 1)
 
 
 def mean_of(x: FloatArray, axis: int | tuple[int, ...] = 0) -> FloatArray:
@@ -442,8 +434,8 @@ def _errors_of_groups(u: FloatArray, rate: FloatArray, groups: Sequence[IntArray
     """
     jumps, rest = np.zeros(len(u)), u.copy()
     for group in groups[1:] or groups:
-        away = np.abs(u[group] - _median(u[group]))
-        jumps[group] = np.maximum(away - 6 * 1.4826 * _median(away), 0.0)
+        away = np.abs(u[group] - np.median(u[group]))
+        jumps[group] = np.maximum(away - 6 * 1.4826 * np.median(away), 0.0)
         rest[group] = u[group] - u[group].mean()
     errors = []
     for k in groups:
@@ -452,9 +444,3 @@ def _errors_of_groups(u: FloatArray, rate: FloatArray, groups: Sequence[IntArray
         others = float(rest @ rest - rest[k] @ rest[k])
         errors.append(float(np.sqrt(own + max(others, 0.0) * float(rate[k].mean()) ** 2)))
     return errors
-
-
-def _median(x: FloatArray) -> float:
-    """Return the median of finite numbers, of which there are few: NumPy's is slow for them."""
-    x = np.sort(x)
-    return float(x[(len(x) - 1) // 2] + x[len(x) // 2]) / 2

@@ -10,7 +10,7 @@ import numpy as np
 from scipy import sparse
 
 import lstd_agent.checks as checks
-from lstd_agent.arrays import BoolArray, FloatArray, IntArray
+from lstd_agent.arrays import BoolArray, FloatArray, IntArray, partial_sums
 from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.standard_errors import Comparison, quantile_of_t
 from lstd_agent.trials.counts import TransitionCounts
@@ -270,7 +270,7 @@ def direct_difference(
     its error; sums up to twice the horizon are averaged: a periodic chain's oscillate for ever.
     """
     whole = np.isfinite(R).all(axis=1)
-    C, T, number = checks.partial_sums(R[whole] - np.nanmean(R)), R.shape[1], kind[whole]
+    C, T, number = partial_sums(R[whole] - np.nanmean(R)), R.shape[1], kind[whole]
     sides = [np.asarray(w, dtype=np.float64)[whole] for w in (a, b)]
     if min(np.count_nonzero(w) for w in sides) < 2:
         return np.nan, np.inf

@@ -210,9 +210,7 @@ class Kernel:
     def paired(self, x: Rows, y: Rows) -> FloatArray:
         """Return k between rows of ``x`` and the same rows of ``y`` (..., d), shape (...)."""
         difference = x - y
-        if is_sparse(difference):
-            return self._of_squared_distance((difference * difference).sum(axis=-1))
-        return self._of_squared_distance(np.einsum("...d,...d->...", difference, difference))
+        return self._of_squared_distance((difference * difference).sum(axis=-1))
 
     def _of_squared_distance(self, squared: FloatArray) -> FloatArray:
         """Return k, overwriting the squared distances to save memory."""

@@ -22,7 +22,7 @@ batches are solved at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial, reduce
 from itertools import accumulate, pairwise
@@ -197,6 +197,11 @@ class Factor:
             c, less = c + (own - less) @ following, own
         return replace(self, held=np.concatenate((own, less, c), axis=-1))
 
+    def combined(self, members: FloatArray) -> Factor:
+        """Return sums of products of several factors (n, ...), by numbers of each (R, n)."""
+        held, sums, n = (np.tensordot(members, x, 1) for x in (self.held, self.sums, self.n))
+        return replace(self, held=held, sums=sums, n=n)
+
     def __add__(self, other: Factor) -> Factor:
         return total((self, other))
 
@@ -237,10 +242,7 @@ def _fewer(rows: FloatArray, p: int) -> FloatArray:
 
 
 class Gathering:
-    """Rows of p features and p + q others that come part by part, and their factor.
-
-    If it is of products, there may be ``several`` others beside the same features.
-    """
+    """Rows of p features and p + q others, or ``several``, that come part by part; their factor."""
 
     def __init__(self, p: int, q: int, are_products: bool = False, *several: int) -> None:
         self.p, self._are_products, self._n = p, are_products, 0.0
@@ -267,8 +269,9 @@ class Gathering:
             if self._are_products:
                 taken.append(((n * f).T, self._held))
             else:
-                rows = (np.sqrt(n) * np.hstack((f, others)))[n[:, 0] > 0.0]
-                self._held = _fewer(np.concatenate((self._held, rows)), self.p)
+                both = np.broadcast_to(f, (*others.shape[:-1], self.p)), others
+                rows = (np.sqrt(n) * np.concatenate(both, axis=-1))[..., n[:, 0] > 0.0, :]
+                self._held = _fewer(np.concatenate((self._held, rows), axis=-2), self.p)
             for left, total in taken:
                 total[..., : self.p] += left @ f
                 total[..., self.p :] += left @ others
@@ -316,12 +319,6 @@ class Segments:
         of = sums_of if source.is_sparse else of
         runs = [[of(source.merged(*ab, g)) for g in groups] for ab in pairwise(edges.tolist())]
         return cls(edges, [stacked(run) for run in runs])
-
-    def combined(self, totals: Callable[[Sequence[Factor]], Sequence[Factor]]) -> Segments:
-        """Return the segments of sums of groups, by a function of the factors of all groups."""
-        every = stacked(self.factors)
-        sums = stacked(totals([every[:, g] for g in range(every.n.shape[1])]))
-        return Segments(self.edges, [sums[:, k] for k in range(len(self.factors))])
 
     def between(self, start: int, stop: int) -> list[Factor]:
         """Return the factors of all runs from start up to stop."""

@@ -151,29 +151,22 @@ class TrialRows(Samples):
         """Yield layers of the transitions of some trials at a time."""
         trials = slice(0, self.n_trials) if group is None else group
         for part in [trials] if self.is_sparse else self.parts(trials, stop - start + 1):
-            numbers: Any = [self.own, self.trials.rewards, self.durations]
-            numbers = [x[part, start:stop] for x in numbers]
-            own, paid, times = numbers if self.is_sparse else [x.T for x in numbers]
+            arrays: Any = self.own, self.trials.rewards, self.durations
+            own, paid, times = (x[part, start:stop] for x in arrays)
             n = np.count_nonzero(own)
             if self.is_sparse:
-                before = np.count_nonzero(self.own[: part.start, start:stop])
-                both: Any = [x[before : before + n] for x in self._sparse_run(start, stop)]
+                if self._last[0] != (start, stop):  # SciPy slices faster than it takes rows
+                    trial, t = np.nonzero(self.own[:, start:stop])
+                    place = trial * (self.t_max + 2) + t + start
+                    self._last = (start, stop), [self.sparse_rows[place + i] for i in (0, 1)]
+                first = np.count_nonzero(self.own[: part.start, start:stop])
+                both = [x[first : first + n] for x in self._last[1]]
             else:
                 rows = self.rows_between(part, start, stop + 1)
+                own, paid, times = own.T, paid.T, times.T
                 both = [x[own] for x in (rows[:-1], rows[1:])]
             one = np.ones(n)
             yield Layer(both[0], one, paid[own], times[own], one > 0.0, both[1], None)
-
-    def _sparse_run(self, start: int, stop: int) -> list[Any]:
-        """Return sparse features and the next ones of all transitions of a run; the last is kept.
-
-        SciPy takes longer to take rows than to slice what it took.
-        """
-        if self._last[0] != (start, stop):
-            trial, t = np.nonzero(self.own[:, start:stop])
-            place = trial * (self.t_max + 2) + t + start
-            self._last = (start, stop), [self.sparse_rows[place + more] for more in (0, 1)]
-        return self._last[1]
 
     def layers(self, start: int, stop: int, groups: Any = None) -> Iterator[Layer]:
         """Yield timesteps backwards, every trial a row: of all groups, one after the other."""

@@ -27,7 +27,7 @@ and at the start of a window its weights are solved and inserted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -77,8 +77,8 @@ class Targets:
     exceed targets, :math:`D_t = v_t - T_t`, since :math:`D_t = v_t - r_t + g \tau_t - P_t
     (v_{t+1} - \lambda D_{t+1})`. Its first p columns are coefficients of unknown weights, which
     subsets of trials share, the next R numbers with rewards above each one's gain, and the others
-    belong to open directions. ``runs`` of trials are gathered separately, and ``subsets`` combines
-    their factors. Counted states serve one ``group`` of batches, since frequencies differ.
+    belong to open directions. ``runs`` of trials are gathered separately; ``members`` (R, n) says
+    which of them a subset has. Counted states serve one ``group``, since frequencies differ.
     """
 
     def __init__(
@@ -89,11 +89,12 @@ class Targets:
         *,
         group: IntArray | None = None,
         runs: Sequence[slice] = (slice(None),),
-        subsets: Callable[[Sequence[Factor]], list[Factor]] = list,
+        members: FloatArray | None = None,
     ) -> None:
         self._source, self._gains, self.p, first = source, gains, source.p, backups[0]
         self._groups, self._runs = None if group is None else [group], runs
-        self._subsets, self._width = subsets, self.p + len(gains)
+        self._members = np.ones((1, 1)) if members is None else members
+        self._width = self.p + len(gains)
         steps = min(first.steps, source.t_max + 1) if isinstance(first, MultiStep) else 1
         decays = [each.decay for each in backups if isinstance(each, LambdaReturn)]
         self._decays, self._several = np.reshape(decays, (-1, 1, 1, 1)), (len(backups), steps)
@@ -101,35 +102,33 @@ class Targets:
 
     def window(self, start: int, stop: int) -> Factor:
         """Return the factors (R, K): numbers are each one's own, then open directions."""
-        factor = stacked(self._subsets(self._gathered(self._followed(start, stop))))
+        factor = self._gathered(self._followed(start, stop)).combined(self._members)
         n, x = np.arange(len(self._gains)), factor.numbers
         parts = factor.held[..., : 2 * self.p], x[n, ..., n][..., None], x[..., len(n) :]
         return replace(factor, held=np.concatenate(parts, axis=-1))
 
     def close(self, solved: list[FloatArray]) -> list[FloatArray]:
         """Insert the weights (p, R + q) of the window, by each backup."""
-        p, each = self.p, []
+        p, before, each = self.p, self._width, []
         # Open directions matter through the root-weighted targets of the window's first timestep.
         root = np.sqrt(self._weights / max(float(self._weights.sum()), 1e-300))[:, None]
         for columns, off in zip(solved, self._off, strict=True):
-            inserted = np.vstack((columns, np.eye(self._width - p, columns.shape[1])))
-            values, less = self._values @ inserted, off @ inserted
-            numbers = np.concatenate(root * (values - less))
+            inserted = np.vstack((columns, np.eye(before - p, columns.shape[1])))
+            numbers = np.concatenate(root * ((self._values - off) @ inserted))
             how = self._source.coordinates, len(self._gains), numbers
             fewer, turn = compressed(columns, *how)
-            each.append((fewer, values @ turn, less @ turn))
-        self._width = p + max(columns.shape[1] for columns, *_ in each)
-        self._values = np.zeros((len(each), 1, len(root), self._width))
-        self._off = np.zeros((*self._several, len(root), self._width))
-        for k, (columns, values, less) in enumerate(each):
-            number = slice(p, p + columns.shape[1])
-            self._values[k, ..., number], self._off[k, ..., number] = values, less
-        return [columns for columns, *_ in each]
+            each.append((fewer, inserted @ turn))
+        self._width = p + max(turn.shape[1] for _, turn in each)
+        turns = np.zeros((len(each), 1, before, self._width))
+        for place, (_, turn) in zip(turns[:, 0, :, p:], each, strict=True):
+            place[:, : turn.shape[1]] = turn
+        self._values, self._off = self._values @ turns, self._off @ turns
+        return [columns for columns, _ in each]
 
     def alone(self, start: int, stop: int) -> Factor:
         """Return the factor of a window by itself; targets reach to the end of trials."""
         end = self._source.t_max + 1
-        return self._gathered(islice(self._followed(start, end), end - stop, None))[0][0]
+        return self._gathered(islice(self._followed(start, end), end - stop, None))[0, 0]
 
     def _followed(self, start: int, stop: int) -> Iterable[tuple[Layer, FloatArray]]:
         """Go back from before stop to start, and yield layers with their D (K, m, width)."""
@@ -161,33 +160,23 @@ class Targets:
         self._off, self._weights = off, layer.weights
         return np.asarray(off[:, -1])
 
-    def _gathered(self, steps: Iterable[tuple[Layer, FloatArray]]) -> list[Factor]:
-        """Return the factors (K,) of each run of trials, or of places, summed over time first."""
-        p, q, K = self.p, self._width - self.p, self._several[0]
-        if self._source.are_places:
-            found = [self._of_places(steps)]
-        else:
-            runs = [(Gathering(p, q, True, K), run) for run in self._runs]
+    def _gathered(self, steps: Iterable[tuple[Layer, FloatArray]]) -> Factor:
+        """Return the factors (n, K) of runs of trials, or of places, summed over time first."""
+        p, q, are_places = self.p, self._width - self.p, self._source.are_places
+        if are_places:
+            sums, weights = np.zeros((1, p + q)), np.zeros(1)
             for layer, off in steps:
-                for gathering, run in runs:
-                    gathering.add(layer.features[run], off[:, run], layer.weights[run])
-            found = [gathering.factor() for gathering, _ in runs]
-        sign = np.append(np.ones(2 * p), -np.ones(q))
-        return [replace(x, held=x.held * sign, sums=x.sums * sign) for x in found]
-
-    def _of_places(self, steps: Iterable[tuple[Layer, FloatArray]]) -> Factor:
-        sums: Any = 0.0
-        weights: Any = 0.0
+                sums = sums + layer.weights[:, None] * off
+                weights = weights + layer.weights
+            mean = sums / np.where(weights > 0.0, weights, 1.0)[:, None]
+            steps = [(replace(layer, weights=weights), mean)]
+        gatherings = [Gathering(p, q, not are_places, self._several[0]) for _ in self._runs]
         for layer, off in steps:
-            sums = sums + layer.weights[:, None] * off
-            weights = weights + layer.weights
-        some, found = weights > 0.0, []
-        for each in sums:
-            gathering = Gathering(self.p, self._width - self.p)
-            rows = each[some] / weights[some, None]
-            gathering.add(layer.features[some], rows, weights[some])
-            found.append(gathering.factor())
-        return stacked(found)
+            for gathering, run in zip(gatherings, self._runs, strict=True):
+                gathering.add(layer.features[run], off[:, run], layer.weights[run])
+        found, sign = stacked([each.factor() for each in gatherings]), np.ones(2 * p + q)
+        sign[2 * p :] = -1.0  # targets are minus the numbers of D
+        return replace(found, held=found.held * sign, sums=found.sums * sign)
 
 
 def solve_linked(

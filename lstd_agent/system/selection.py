@@ -129,15 +129,16 @@ class Held:
 
     def whole(self, anchors: IntArray, backup: Backup) -> list[Solved]:
         """Return the system of all trials; kept trials were solved together with their halves."""
-        found = self._solved.get((anchors.tobytes(), backup))
-        return (found or replace(self.subsets, kind="whole").solve(anchors, [self.gain], backup))[0]
+        if found := self._solved.get((anchors.tobytes(), backup)):
+            return found[0]
+        return replace(self.subsets, kind="whole").solve(anchors, [self.gain], [backup])[0][0]
 
     def errors(self, anchors: IntArray, backups: Sequence[Backup]) -> list[FloatArray]:
         """Return mean square errors and errors of the start (m, 2), by groups, of each backup."""
         keys, gains = [(anchors.tobytes(), backup) for backup in backups], [self.gain] * 3
         missing, found = [key for key in keys if key not in self._errors], list[Any]()
         for _, some in groupby(missing, lambda key: isinstance(key[1], LambdaReturn) or key[1]):
-            found += self.held.solve_all(anchors, gains, [backup for _, backup in some])
+            found += self.held.solve(anchors, gains, [backup for _, backup in some])
         if self.held is self.subsets:
             self._solved.update(zip(missing, found, strict=True))
         if missing:
@@ -155,30 +156,22 @@ class Held:
             edge *= source.n_states
 
         def values(rows: Any, t: int) -> FloatArray:
-            first, second = weights[:, windows[t]]
+            first, second = weights[:, int(np.searchsorted(anchors, t, side="right")) - 1]
             return np.concatenate((rows[:edge] @ second, rows[edge:] @ first))
 
         def by_group(terms: FloatArray) -> FloatArray:
             return np.asarray(terms.reshape(n_groups, -1, terms.shape[1]).sum(axis=1))
 
-        windows = np.searchsorted(anchors, np.arange(T + 2), side="right") - 1
-        returns, square, scale = np.empty(0), np.zeros(1), (1.0 / np.arange(1, T + 2)).sum()
+        returns, square, scale = np.empty(0), 0.0, (1.0 / np.arange(1, T + 2)).sum()
         for t, layer in zip(range(T, -1, -1), source.layers(0, T + 1, groups), strict=True):
             returns = returns if returns.size else values(layer.following, T + 1)
             here, paid = values(layer.features, t), layer.rewards - self.gain * layer.durations
-            returns = layer.ahead(returns) + paid[:, None]
-            if not layer.goes_on.all():
-                returns[~layer.goes_on] = here[~layer.goes_on]
-            share, error = layer.weights[:, None], here - returns
-            if source.are_places:
-                n = share.reshape(n_groups, -1).sum(axis=1)
-                share = (
-                    share / np.repeat(np.where(n > 0.0, n, 1.0), len(share) // n_groups)[:, None]
-                )
-            else:
-                share = share / max(float(share.mean()), 1e-300)
-            terms = share * error**2 / ((t + 1) * scale)
-            square = square + (by_group(terms) if source.are_places else terms)
+            returns = np.where(layer.goes_on[:, None], layer.ahead(returns) + paid[:, None], here)
+            share = layer.weights.reshape(n_groups, -1)
+            n = share.sum(axis=1, keepdims=True) if source.are_places else share.mean()
+            share = (share / np.where(n > 0.0, n, 1.0)).reshape(-1, 1)
+            error = here - returns
+            square = square + by_group(share * error**2) / ((t + 1) * scale)
         start = by_group(share * error)
         return list(np.stack((square, start), axis=2).swapaxes(0, 1))
 
@@ -200,23 +193,17 @@ def single_steps_hold(subsets: Subsets, first: int) -> bool:
     [solved] = Held(subsets, gain.value).whole(np.zeros(1, dtype=np.int64), "one_step")
     if gain.share < LEAST_SHARE or solved.condition > _WORST_CONDITION:
         return False
-    scores = np.zeros((2, n, p))  # before first, and from it on
+    halves, scores = ((0, first), (first, T + 1)), np.zeros((2, n, p))
     for part in source.parts(slice(0, n), T + 2):
-        rows, numbers = (
-            source.rows_between(part, 0, T + 2),
-            (source.trials.rewards, source.durations),
-        )
-        values, (paid, times) = (
-            rows[..., :-1] @ solved.columns[:-1, 0],
-            (x[part].T for x in numbers),
-        )
-        off = (paid - gain.value * times - values[:-1] + values[1:]) * source.own[part].T
-        for when, t in enumerate((slice(0, first), slice(first, T + 1))):
-            scores[when, part] = (off[t].T[:, None] @ rows[t].swapaxes(0, 1))[:, 0]
-    halves = [subsets.segments[0].between(*t) for t in ((0, first), (first, T + 1))]
-    equations = np.stack([total(each).held[:, p : 2 * p + 2] for each in halves])
-    equations[..., p - 1] = equations[..., -1]  # no offset is known, but a gain
-    equations = equations[..., :p]
+        rows = source.rows_between(part, 0, T + 2)
+        values = rows[..., :-1] @ solved.columns[:-1, 0]
+        paid = source.trials.rewards[part] - gain.value * source.durations[part]
+        off = source.own[part].T * (paid.T - values[:-1] + values[1:])
+        for score, (a, b) in zip(scores, halves, strict=True):
+            score[part] = (off[a:b].T[:, None] @ rows[a:b].swapaxes(0, 1))[:, 0]
+    held = np.stack([total(subsets.segments[0].between(*half)).held for half in halves])
+    # No offset is known, but a gain, whose coefficients are durations.
+    equations = np.concatenate((held[..., p : 2 * p - 1], held[..., -1:]), axis=-1)
     fitted = equations[0] @ np.linalg.pinv(equations.sum(axis=0), rcond=1e-10)
     noise, _ = basis_of_range(scores[0] - scores.sum(axis=0) @ fitted.T, 1e-4)
     k, share = noise.shape[1], min(1.0, float((noise.sum(axis=0) ** 2).sum()) / n)
