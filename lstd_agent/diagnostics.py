@@ -101,7 +101,7 @@ class Diagnostics:
         here = np.arange(T + 1) <= lengths[:, None]
         living = np.isfinite(states).all(axis=2) if states.ndim == 3 else states != source.terminal
         R = np.where(here[:, 1:], trials.rewards[:, :T], np.nan)
-        v = np.zeros(here.shape)
+        alive, v = here & living, np.zeros(here.shape)
         step = -(-N * T * 3 * shown.MOST_COLUMNS // _MOST_NUMBERS)
         some, features = slice(None, None, step), []
         for t in np.array_split(np.arange(T + 1), 1 + here.size // shown.CHUNK):
@@ -113,9 +113,9 @@ class Diagnostics:
                 rows = encoding.rows(states[:, t].T.ravel())
             each = system.values(rows, np.repeat(system.neighborhood_at(t), N))
             v[:, t] = each.reshape(len(t), N).T
-        v = np.where(here, np.where(living, v, 0.0), np.nan)
+        v = np.where(here, v * alive, np.nan)
         skipped = ~living[:, :T] | trials.part("explored")[:, :T]
-        blocks = shown.watched(states[some], here[some], living[some], v[some], features)
+        blocks = shown.watched(states[some], alive[some], v[some], features)
         extreme = blocks[0] if states.ndim == 3 else blocks[1][..., :-1]
         self.ends = shown.ends_without_support(lengths[some], extreme[:, :T])
         groups, gain = shown.start_groups(first), fit.fitted.gain
@@ -151,7 +151,7 @@ class Diagnostics:
         self.tail_rewards = tuple(float(checks.mean_of(x, (0, 1))) / time for x in halves)
         self.tail, self.mean_duration, self.n_checked, self.stop = tail, time, N, T
         self.gain, self.gain_share = gain.value, gain.share
-        self.gain_rows = gain.rows if gain.value or (here & living)[:, T // 2 :].any() else "end"
+        self.gain_rows = gain.rows if gain.value or alive[:, T // 2 :].any() else "end"
         off = checks.check_gain(R, gain.value * time, gain_noise * time, tail.unit) / time
         known = self.settled and not skipped.any() and gain.rows != "mean"
         self.gain_off = off if known else 0.0

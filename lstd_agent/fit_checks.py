@@ -97,14 +97,12 @@ def mean_duration(source: Any) -> float:
     return float(np.average(source.mean_durations[tail], weights=source.trials_at[tail]))
 
 
-def watched(
-    states: Any, here: BoolArray, living: BoolArray, values: FloatArray, features: list[FloatArray]
-) -> list[FloatArray]:
+def watched(states: Any, alive: BoolArray, values: FloatArray, features: list[Any]) -> list[Any]:
     """Return two blocks (M, T + 1, d) that may show movement of states; 0 where a trial is over.
 
-    They lie timestep by timestep, as the parts (n, M, q) of ``features`` do.
+    Like ``features``, they lie timestep by timestep. They are NaN where ``values`` (M, T + 1) are.
     """
-    alive, x = (here & living).T, states.reshape(*here.shape, -1).swapaxes(0, 1)
+    alive, x = alive.T, states.reshape(*alive.shape, -1).swapaxes(0, 1)
     raw = x[:, :, :: -(-x.shape[2] // MOST_COLUMNS)].astype(np.float64)
     if states.ndim == 2:
         columns = _columns_of_states(x[alive][:, 0], np.nonzero(alive)[0], len(alive) // 2)
@@ -114,7 +112,7 @@ def watched(
         more = np.concatenate((raw**2, np.concatenate(features)), axis=2)
     every = np.concatenate((raw, more, values.T[..., None]), axis=2)
     every[~alive] = 0.0
-    every[~here.T] = np.nan
+    every[np.isnan(values.T)] = np.nan
     return np.split(every.swapaxes(0, 1), [raw.shape[2]], axis=2)
 
 

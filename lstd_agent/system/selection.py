@@ -162,7 +162,8 @@ class Held:
         def by_group(terms: FloatArray) -> FloatArray:
             return np.asarray(terms.reshape(n_groups, -1, terms.shape[1]).sum(axis=1))
 
-        returns, square, scale = np.empty(0), 0.0, (1.0 / np.arange(1, T + 2)).sum()
+        returns, square = np.empty(0), np.zeros((1, 1))
+        scale = (1.0 / np.arange(1, T + 2)).sum()
         for t, layer in zip(range(T, -1, -1), source.layers(0, T + 1, groups), strict=True):
             returns = returns if returns.size else values(layer.following, T + 1)
             here, paid = values(layer.features, t), layer.rewards - self.gain * layer.durations
@@ -171,9 +172,9 @@ class Held:
             n = share.sum(axis=1, keepdims=True) if source.are_places else share.mean()
             share = (share / np.where(n > 0.0, n, 1.0)).reshape(-1, 1)
             error = here - returns
-            square = square + by_group(share * error**2) / ((t + 1) * scale)
+            square = square + share * error**2 / ((t + 1) * scale)
         start = by_group(share * error)
-        return list(np.stack((square, start), axis=2).swapaxes(0, 1))
+        return list(np.stack((by_group(square), start), axis=2).swapaxes(0, 1))
 
 
 def single_steps_hold(subsets: Subsets, first: int) -> bool:
