@@ -35,7 +35,7 @@ from lstd_agent.arrays import BoolArray, FloatArray, IntArray, svd
 
 # Smaller eigenvalues of products, relative to the largest, are rounding; number of rows that are
 # taken together.
-_ROUNDING, _WAITING = 1e-14, 4096
+_ROUNDING, _WAITING = 1e-14, 1024
 
 # An observation was not seen if it has fewer samples (10 less rounding), or if a larger part of its
 # features is outside the range, where smaller singular values, relative to the largest, count as 0.
