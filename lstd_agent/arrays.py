@@ -1,4 +1,4 @@
-"""The array types of annotations, whose shapes docstrings give; singular values."""
+"""The array types of annotations, whose shapes docstrings give; singular values, sums."""
 
 from __future__ import annotations
 
@@ -30,3 +30,11 @@ def svd(matrix: FloatArray, *, full_matrices: bool = False) -> tuple[FloatArray,
     each = [slower(one, **how) for one in matrix.reshape(-1, *matrix.shape[-2:])]
     several = matrix.shape[:-2]
     return tuple(np.reshape(x, (*several, *x[0].shape)) for x in zip(*each, strict=True))
+
+
+def partial_sums(x: FloatArray) -> FloatArray:
+    """Return sums over timesteps, the second axis, from 0 on."""
+    sums = np.zeros((x.shape[1] + 1, len(x), *x.shape[2:]))
+    for t in range(x.shape[1]):  # rows of a timestep lie together, which NumPy's own sums ignore
+        np.add(sums[t], x[:, t], out=sums[t + 1])
+    return sums.swapaxes(0, 1)

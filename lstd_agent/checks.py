@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from lstd_agent.arrays import FloatArray, IntArray
+from lstd_agent.arrays import FloatArray, IntArray, partial_sums
 
 # Probability of a false alarm by one check; fewest trials of a group with an error, and of any.
 LEVEL, MIN_TRIALS, FEWEST_TRIALS = 0.03 / 5, 24, 12
@@ -113,11 +113,6 @@ def few_events(u: FloatArray, few: float = _EVENTS) -> bool:
     return bool(w.sum() ** 2 < min(few, len(u) / 6) * max(float((w * w).sum()), _TINY))
 
 
-def partial_sums(x: FloatArray) -> FloatArray:
-    """Return sums over timesteps, the second axis, from 0 on."""
-    return np.concatenate([np.zeros_like(x[:, :1]), np.cumsum(x, axis=1)], axis=1)
-
-
 def mean_of(x: FloatArray, axis: int | tuple[int, ...] = 0) -> FloatArray:
     """Return means without NaN; 0 where all are NaN."""
     seen = np.isfinite(x)
@@ -195,9 +190,9 @@ def check_tail(
     missing, error, sure = 0.0, np.inf, -1.0
     for group in groups:
         S = np.abs(self_normalized(D[group]))
-        L = int(min(lengths[S.argmin()], max(1, T // 3)))
-        found = still_missing(R[group], L, _MISSING * E)
-        if (surely := found[2] if S.min() > critical(len(groups)) else 0.0) > sure:
+        L, moves = int(min(lengths[S.argmin()], max(1, T // 3))), S.min() > critical(len(groups))
+        found = still_missing(R[group], L, _MISSING * E) if moves or sure < 0.0 else (0.0,) * 3
+        if (surely := found[2] if moves else 0.0) > sure:
             missing, error, sure = *found[:2], surely
     moving = max(_movement_left(F, lengths, critical(len(blocks) / 2)) for F in blocks)
     known = T >= 4 and len(R) >= FEWEST_TRIALS and not _MAYBE < sure <= _SURE
@@ -210,13 +205,14 @@ def _movement_left(F: FloatArray, lengths: IntArray, z: float) -> float:
     Each half of the trials is projected on a direction by the other: mean D/sd² of large S.
     """
     T, h, N = F.shape[1], F.shape[1] // 2, len(F)
-    tail = F[:, h:][np.isfinite(F[:, h:, 0])]
-    largest = np.fmax.reduce(np.abs(tail), axis=0, initial=_TINY)
-    sd = tail.std(axis=0) if len(tail) else np.zeros(F.shape[2])
+    tail = np.ascontiguousarray(F[:, h:][np.isfinite(F[:, h:, 0])].T)
+    largest = np.fmax.reduce(np.abs(tail), axis=1, initial=_TINY)
+    sd = tail.std(axis=1) if tail.size else np.zeros(F.shape[2])
     keep = sd > 1e-6 * largest
     if not keep.any() or N < FEWEST_TRIALS:
         return 0.0
-    C, sd, V = partial_sums(F[:, :, keep]), sd[keep], np.atleast_2d(np.cov(tail[:, keep].T))
+    F, sd, V = F if keep.all() else F[:, :, keep], sd[keep], np.atleast_2d(np.cov(tail[keep]))
+    C = partial_sums(F)
     rounding, least = _ROUNDING * largest[keep], np.inf
     for L in lengths[::-1].tolist():
         windows = [C[:, T - j * L] - C[:, T - (j + 1) * L] for j in range(min(3, T // L))]

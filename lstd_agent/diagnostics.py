@@ -12,7 +12,7 @@ import numpy as np
 import lstd_agent.checks as checks
 import lstd_agent.fit_checks as shown
 from lstd_agent.arrays import BoolArray
-from lstd_agent.features.rows import FeatureSizes
+from lstd_agent.features.rows import FeatureSizes, dense
 from lstd_agent.fit import Fit, of_each
 from lstd_agent.summary import as_html
 
@@ -102,23 +102,24 @@ class Diagnostics:
         states, first = trials.observations[:, : T + 1], trials.observations[:, 0]
         here = np.arange(T + 1) <= lengths[:, None]
         living = np.isfinite(states).all(axis=2) if states.ndim == 3 else states != source.terminal
-        alive = here & living
         R = np.where(here[:, 1:], trials.rewards[:, :T], np.nan)
-        v = np.where(here, 0.0, np.nan)
+        alive, v = here & living, np.zeros(here.shape)
         step = -(-N * T * 3 * shown.MOST_COLUMNS // _MOST_NUMBERS)
-        (trial, t), some, features = np.nonzero(alive), slice(None, None, step), []
-        for k in np.array_split(np.arange(len(t)), 1 + len(t) // shown.CHUNK):
-            rows = encoding.rows(states[trial[k], t[k]])
-            v[trial[k], t[k]] = system.values(rows, system.neighborhood_at(t[k]))
+        some, features = slice(None, None, step), []
+        for t in np.array_split(np.arange(T + 1), 1 + here.size // shown.CHUNK):
             if states.ndim == 3:
-                few = -(-rows.shape[1] // shown.MOST_COLUMNS)
-                features.append(rows[trial[k] % step == 0][:, ::few])
+                rows = source.features_between(slice(None, None, few), t[0], t[-1] + 1)
+                columns = slice(None, None, -(-rows.shape[1] // shown.MOST_COLUMNS))
+                features.append(dense(rows[:, columns]).reshape(len(t), N, -1)[:, some])
+            else:
+                rows = encoding.rows(states[:, t].T.ravel())
+            each = system.values(rows, np.repeat(system.neighborhood_at(t), N))
+            v[:, t] = each.reshape(len(t), N).T
+        v = np.where(here, v * alive, np.nan)
         skipped = ~living[:, :T] | trials.part("explored")[:, :T]
-        blocks = shown.watched(states[some], alive[some], features)
-        self.ends = shown.ends_without_support(lengths[some], blocks[states.ndim == 2][:, :T])
-        blocks[1] = np.concatenate([blocks[1], np.nan_to_num(v[some, :, None])], axis=2)
-        for block in blocks:
-            block[~here[some]] = np.nan
+        blocks = shown.watched(states[some], alive[some], v[some], features)
+        extreme = blocks[0] if states.ndim == 3 else blocks[1][..., :-1]
+        self.ends = shown.ends_without_support(lengths[some], extreme[:, :T])
         groups, gain = shown.start_groups(first), fit.fitted.gain
         tail = checks.check_tail(R, [block[:, :T] for block in blocks], groups)
         delta = np.where(skipped, np.nan, R - gain.value * time + v[:, 1:] - v[:, :-1])

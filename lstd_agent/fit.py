@@ -70,7 +70,7 @@ class Jackknife:
             solve, each = self.options.solve_windows, enumerate(self.gains)
             return [solve(self.source, subsets.segments[b], ties, g.value) for b, g in each]
         gains = [gain.value for gain in self.gains]
-        return subsets.solve(system.anchors, gains, fitted.choice.backup, fitted.solved)
+        return subsets.solve(system.anchors, gains, [fitted.choice.backup], fitted.solved)[0]
 
     @cached_property
     def systems(self) -> list[System]:

@@ -10,9 +10,8 @@ import numpy as np
 from scipy import sparse
 
 import lstd_agent.checks as checks
-from lstd_agent.arrays import BoolArray, FloatArray, IntArray
+from lstd_agent.arrays import BoolArray, FloatArray, IntArray, partial_sums
 from lstd_agent.errors import InvalidInputError, NotFittedError
-from lstd_agent.features.rows import dense
 from lstd_agent.standard_errors import Comparison, quantile_of_t
 from lstd_agent.trials.counts import TransitionCounts
 from lstd_agent.trials.encoding import Encoding
@@ -98,18 +97,23 @@ def mean_duration(source: Any) -> float:
     return float(np.average(source.mean_durations[tail], weights=source.trials_at[tail]))
 
 
-def watched(states: Any, here: BoolArray, features: list[Any]) -> list[FloatArray]:
-    """Return two blocks (M, T + 1, d) that may show movement of states; 0 where a trial is over."""
-    x = states[here].reshape(int(here.sum()), -1)
-    raw = x[:, :: -(-x.shape[1] // MOST_COLUMNS)].astype(np.float64)
+def watched(states: Any, alive: BoolArray, values: FloatArray, features: list[Any]) -> list[Any]:
+    """Return two blocks (M, T + 1, d) that may show movement of states; 0 where a trial is over.
+
+    Like ``features``, they lie timestep by timestep. They are NaN where ``values`` (M, T + 1) are.
+    """
+    alive, x = alive.T, states.reshape(*alive.shape, -1).swapaxes(0, 1)
+    raw = x[:, :, :: -(-x.shape[2] // MOST_COLUMNS)].astype(np.float64)
     if states.ndim == 2:
-        more = _columns_of_states(x[:, 0], np.nonzero(here)[1], here.shape[1] // 2)
+        columns = _columns_of_states(x[alive][:, 0], np.nonzero(alive)[0], len(alive) // 2)
+        more = np.zeros((*alive.shape, columns.shape[1]))
+        more[alive] = columns
     else:
-        parts = np.concatenate([dense(f) for f in features])
-        more = np.concatenate([raw**2, parts], axis=1)
-    blocks = [np.zeros((*here.shape, columns.shape[1])) for columns in (raw, more)]
-    blocks[0][here], blocks[1][here] = raw, more
-    return blocks
+        more = np.concatenate((raw**2, np.concatenate(features)), axis=2)
+    every = np.concatenate((raw, more, values.T[..., None]), axis=2)
+    every[~alive] = 0.0
+    every[np.isnan(values.T)] = np.nan
+    return np.split(every.swapaxes(0, 1), [raw.shape[2]], axis=2)
 
 
 def _columns_of_states(state: IntArray, t: IntArray, middle: int) -> FloatArray:
@@ -264,7 +268,7 @@ def direct_difference(
     its error; sums up to twice the horizon are averaged: a periodic chain's oscillate for ever.
     """
     whole = np.isfinite(R).all(axis=1)
-    C, T, number = checks.partial_sums(R[whole] - np.nanmean(R)), R.shape[1], kind[whole]
+    C, T, number = partial_sums(R[whole] - np.nanmean(R)), R.shape[1], kind[whole]
     sides = [np.asarray(w, dtype=np.float64)[whole] for w in (a, b)]
     if min(np.count_nonzero(w) for w in sides) < 2:
         return np.nan, np.inf

@@ -150,7 +150,8 @@ class FitOptions:
         by_data = backup == "auto" and not (by_references or source.is_sparse or source.are_places)
         kind: Any = "halves" if by_data and n_groups > 1 else "whole"
         subsets = Subsets(source, edges, n_groups, kind)
-        gain, segments = self._gain(subsets), subsets.segments[0]
+        segments: Any = None if source.is_sparse else subsets.segments[0]
+        gain = self._gain(subsets)
         if by_references:
             reason = "reference states are for single steps, as in the paper"
             choice = Choice("one_step", reason) if backup == "auto" else Choice(backup, "asked for")
@@ -200,7 +201,7 @@ class FitOptions:
             if isinstance(self.backup, str) or is_one_step(self.backup):
                 factor = segments.window(start, stop, gain)
             else:
-                factor = Targets(source, self.backup, np.array([gain])).alone(start, stop)
+                factor = Targets(source, [self.backup], np.array([gain])).alone(start, stop)
             found = solve_window(source, factor)
             columns = np.vstack((found.weights, np.zeros((1, 1))))
             solved.append(Solved(columns, found.rank, found.condition, round(factor.n)))

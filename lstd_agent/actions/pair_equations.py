@@ -140,8 +140,8 @@ def factor_of_pairs(rows: Iterable[Rows]) -> Any:
     """Return the factor of rows, at least one part of them, for `PairEquations`."""
     gathering: Any = None
     for f, *others in rows:
-        gathering, one = gathering or factors.Gathering(f.shape[1], 3, False), np.ones(len(f))
-        gathering.add(np.column_stack((f, *others, one)), one)
+        gathering, one = gathering or factors.Gathering(f.shape[1], 3), np.ones(len(f))
+        gathering.add(f, np.column_stack((*others, one)), one)
     return gathering.factor()
 
 

@@ -14,14 +14,15 @@ root-weighted features of all rows and L an orthonormal basis of A's range, a se
 next features, or minus the unknown part of a target; the rows are subtracted before they are
 summed. c holds numbers: for single steps, rewards and durations.
 
-A factor of p features keeps at most p rows with the same products; for many features of trials, the
-products :math:`A^T [\,A \;|\; B \;|\; c\,]`, which are faster to sum. Data are read once: factors
-of runs stack, and those of groups of trials are one array, so that all batches are solved at once.
+A factor of p features keeps at most p rows with the same products; of trials, whose features have
+a larger cutoff, the products :math:`A^T [\,A \;|\; B \;|\; c\,]`, which are faster to sum. Data
+are read once: factors of runs stack, and those of groups of trials are one array, so that all
+batches are solved at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial, reduce
 from itertools import accumulate, pairwise
@@ -32,9 +33,9 @@ import numpy as np
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray, svd
 
-# Smallest number of features of trials for which products are kept, whose smaller eigenvalues,
-# relative to the largest, are rounding; number of rows that are taken together.
-_PRODUCTS_FROM, _ROUNDING, _WAITING = 32, 1e-14, 1024
+# Smaller eigenvalues of products, relative to the largest, are rounding; number of rows that are
+# taken together.
+_ROUNDING, _WAITING = 1e-14, 1024
 
 # An observation was not seen if it has fewer samples (10 less rounding), or if a larger part of its
 # features is outside the range, where smaller singular values, relative to the largest, count as 0.
@@ -54,11 +55,10 @@ class Layer:
     P: Any  # (m, l) transition probabilities; None is the identity
 
     def ahead(self, values: Any) -> Any:
-        """Return the mean (m, ...) of values (l, ...) of the rows that come next."""
+        """Return the means of values (l,) or (..., l, q) of the rows that come next."""
         if self.P is None:
             return values
-        mean = self.P @ values.reshape(len(values), -1)
-        return mean.reshape(-1, *values.shape[1:])
+        return self.P @ values if values.ndim < 3 else np.stack([self.ahead(x) for x in values])
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,6 +197,11 @@ class Factor:
             c, less = c + (own - less) @ following, own
         return replace(self, held=np.concatenate((own, less, c), axis=-1))
 
+    def combined(self, members: FloatArray) -> Factor:
+        """Return sums of products of several factors (n, ...), by numbers of each (R, n)."""
+        held, sums, n = (np.tensordot(members, x, 1) for x in (self.held, self.sums, self.n))
+        return replace(self, held=held, sums=sums, n=n)
+
     def __add__(self, other: Factor) -> Factor:
         return total((self, other))
 
@@ -237,38 +242,41 @@ def _fewer(rows: FloatArray, p: int) -> FloatArray:
 
 
 class Gathering:
-    """Rows of p features and q numbers that come chunk by chunk, and their factor."""
+    """Rows of p features and p + q others, or ``several``, that come part by part; their factor."""
 
-    def __init__(self, p: int, q: int, are_trials: bool) -> None:
-        self.p, self._are_products = p, are_trials and p >= _PRODUCTS_FROM
-        self._n, self._sums = 0.0, np.zeros(2 * p + q)
-        self._held = np.zeros((p if self._are_products else 0, 2 * p + q))
-        self._waiting: list[tuple[FloatArray, FloatArray]] = []
+    def __init__(self, p: int, q: int, are_products: bool = False, *several: int) -> None:
+        self.p, self._are_products, self._n = p, are_products, 0.0
+        self._sums = np.zeros((*several, 2 * p + q))
+        self._held = np.zeros((*several, p if are_products else 0, 2 * p + q))
+        self._waiting: list[tuple[FloatArray, ...]] = []
         self._n_waiting = 0
 
-    def add(self, rows: FloatArray, weights: FloatArray) -> None:
-        """Add rows (m, 2 p + q) of weights (m,)."""
-        self._waiting.append((rows, weights))
-        self._n_waiting += len(rows)
+    def add(self, features: FloatArray, others: FloatArray, weights: FloatArray) -> None:
+        """Add rows (m, p) and (..., m, p + q) of weights (m,)."""
+        self._waiting.append((features, others, weights[:, None]))
+        self._n_waiting += len(features)
         if self._n_waiting > max(4 * self.p, _WAITING):
             self.factor()
 
     def factor(self) -> Factor:
         """Return the factor of all rows so far."""
         if self._waiting:
-            rows, weights = (np.concatenate(each) for each in zip(*self._waiting, strict=True))
+            parts = zip(*self._waiting, strict=True)
+            f, others, n = (x[0] if len(x) == 1 else np.concatenate(x, axis=-2) for x in parts)
             self._waiting, self._n_waiting = [], 0
-            if (weights != 1.0).any():
-                some = weights > 0.0
-                weights = weights[some]
-                rows = np.sqrt(weights)[:, None] * rows[some]
-            self._n += float(weights.sum())
-            self._sums = self._sums + np.sqrt(weights) @ rows
+            self._n += float(n.sum())
+            taken = [(n[:, 0], self._sums)]
             if self._are_products:
-                self._held = self._held + rows[:, : self.p].T @ rows
+                taken.append(((n * f).T, self._held))
             else:
-                self._held = _fewer(np.concatenate((self._held, rows)), self.p)
-        return Factor(self._held, self._are_products, self.p, self._sums, self._n)
+                both = np.broadcast_to(f, (*others.shape[:-1], self.p)), others
+                rows = (np.sqrt(n) * np.concatenate(both, axis=-1))[..., n[:, 0] > 0.0, :]
+                self._held = _fewer(np.concatenate((self._held, rows), axis=-2), self.p)
+            for left, total in taken:
+                total[..., : self.p] += left @ f
+                total[..., self.p :] += left @ others
+        n = np.full(self._sums.shape[:-1], self._n)
+        return Factor(self._held, self._are_products, self.p, self._sums, n)
 
 
 def sums_of(layers: Iterable[Layer]) -> Factor:
@@ -285,8 +293,8 @@ def factor_of(layers: Iterable[Layer], p: int, are_trials: bool) -> Factor:
     gathering = Gathering(p, 2, are_trials)
     for each in layers:
         less = each.features - each.ahead(each.following)
-        numbers = np.stack((each.rewards, each.durations), axis=1)
-        gathering.add(np.hstack((each.features, less, numbers)), each.weights)
+        others = np.column_stack((less, each.rewards, each.durations))
+        gathering.add(each.features, others, each.weights)
     return gathering.factor()
 
 
@@ -311,12 +319,6 @@ class Segments:
         of = sums_of if source.is_sparse else of
         runs = [[of(source.merged(*ab, g)) for g in groups] for ab in pairwise(edges.tolist())]
         return cls(edges, [stacked(run) for run in runs])
-
-    def combined(self, totals: Callable[[Sequence[Factor]], Sequence[Factor]]) -> Segments:
-        """Return the segments of sums of groups, by a function of the factors of all groups."""
-        every = stacked(self.factors)
-        sums = stacked(totals([every[:, g] for g in range(every.n.shape[1])]))
-        return Segments(self.edges, [sums[:, k] for k in range(len(self.factors))])
 
     def between(self, start: int, stop: int) -> list[Factor]:
         """Return the factors of all runs from start up to stop."""

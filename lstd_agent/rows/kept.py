@@ -55,7 +55,7 @@ class TrialRows(Samples):
         own, times = trials.own, trials.durations
         self.own: BoolArray = np.ones((m, n), dtype=bool) if own is None else own
         self.trials_at = np.asarray(self.own.sum(axis=0))
-        self._durations = np.broadcast_to(1.0, (m, n)) if times is None else times
+        self.durations = np.broadcast_to(1.0, (m, n)) if times is None else times
         is_over = np.isnan(trials.observations).any(axis=2) if ends else np.zeros((m, n + 1), bool)
         self._is_over: BoolArray = is_over
         self.constant = float(not is_over.any())
@@ -63,18 +63,19 @@ class TrialRows(Samples):
         probe = features(trials.observations[:64, 0])
         self._d, self._k = probe.shape[1], int(trials.observations.shape[2])
         self.is_sparse = is_sparse(probe) and are_few(probe)
+        self._last: tuple[Any, list[Any]] = None, []
 
     @cached_property
     def _prepared(self) -> tuple[Coordinates, FloatArray | None]:
         """Coordinates of size 1, of redundant features fewer; and all rows, if there is room."""
         d, n, m = self._d, self.t_max + 2, self.n_trials
         squares, gram = np.zeros(d), np.zeros((d, d)) if d >= _MANY else None
-        raw = np.empty((m, n, d + 1)) if m * n * (d + 1) * 8 <= self._max_bytes else None
-        for part in self._parts(slice(0, m), n):
+        raw = np.empty((n, m, d + 1)) if m * n * (d + 1) * 8 <= self._max_bytes else None
+        for part in self.parts(slice(0, m), n):
             f = self._raw(part, 0, n)
-            squares += np.einsum("mt,mtd->d", self.own[part].astype(np.float64), f[:, :-1] ** 2)
+            squares += self.own[part].T.ravel() @ np.square(f[:-1]).reshape(-1, d)
             if raw is not None:
-                raw[part, :, :d] = f
+                raw[:, part, :d] = f
             if gram is not None:
                 gram += f.reshape(-1, d).T @ f.reshape(-1, d)
         size = np.sqrt(squares / max(1, np.count_nonzero(self.own)))
@@ -85,9 +86,9 @@ class TrialRows(Samples):
             if keep.mean() < _LARGEST_SHARE:
                 fewer = Coordinates(U[:, keep] / size[:, None], size)
                 have_room = m * n * (keep.sum() + 1) * 8 <= self._max_bytes
-                parts = self._parts(slice(0, m), n) if have_room else []
+                parts = self.parts(slice(0, m), n) if have_room else []
                 held = [fewer.of(self._raw(part, 0, n), self.constant) for part in parts]
-                return fewer, np.concatenate(held) if held else None
+                return fewer, np.concatenate(held, axis=1) if held else None
         if raw is not None:  # features are computed once
             raw[:, :, :d] /= size
             raw[:, :, d] = self.constant
@@ -107,25 +108,36 @@ class TrialRows(Samples):
     def sparse_rows(self) -> sparse.csr_array:
         """Features of all observations, trial by trial, CSR (m (t_max + 2), d)."""
         observations = self.trials.observations
-        parts = self._parts(slice(0, self.n_trials), self.t_max + 2)
+        parts = self.parts(slice(0, self.n_trials), self.t_max + 2)
         rows = [self.features(observations[part].reshape(-1, self._k)) for part in parts]
         return sparse.csr_array(sparse.vstack([sparse.csr_array(x) for x in rows], format="csr"))
 
-    def _parts(self, trials: slice, width: int) -> list[slice]:
+    def parts(self, trials: slice, width: int) -> list[slice]:
+        """Return runs of trials, of which so many timesteps are processed at a time."""
         n, step = trials.stop, max(1, _CHUNK // width)
         return [slice(i, min(i + step, n)) for i in range(trials.start, n, step)]
 
     def _raw(self, part: slice, start: int, stop: int) -> FloatArray:
-        """Return features (trials, timesteps, d)."""
-        seen = self.trials.observations[part, start:stop]
+        """Return features (timesteps, trials, d)."""
+        seen = self.trials.observations[part, start:stop].swapaxes(0, 1)
         return dense(self.features(seen.reshape(-1, self._k))).reshape(*seen.shape[:2], -1)
 
-    def _rows(self, part: slice, start: int, stop: int) -> FloatArray:
-        """Return rows (trials, timesteps, p)."""
+    def rows_between(self, part: slice, start: int, stop: int) -> FloatArray:
+        """Return rows (timesteps, trials, p)."""
         coordinates, held = self._prepared
         if held is None:
             return coordinates.of(self._raw(part, start, stop), self.constant)
-        return held[part, start:stop]
+        return held[start:stop, part]
+
+    def features_between(self, trials: slice, start: int, stop: int) -> Rows:
+        """Return features (n, d), timestep by timestep; they are computed if they are not held."""
+        if self.is_sparse:
+            first = np.arange(self.n_trials)[trials] * (self.t_max + 2)
+            return self.sparse_rows[(np.arange(start, stop)[:, None] + first).ravel()]
+        coordinates, held = self._prepared
+        if held is None or coordinates.turn.ndim > 1:
+            return self._raw(trials, start, stop).reshape(-1, self._d)
+        return (held[start:stop, trials, :-1] / coordinates.turn).reshape(-1, self._d)
 
     def groups(self, n: int) -> list[slice]:
         """Return n runs of trials."""
@@ -138,26 +150,31 @@ class TrialRows(Samples):
     def merged(self, start: int, stop: int, group: slice | None = None) -> Iterator[Layer]:
         """Yield layers of the transitions of some trials at a time."""
         trials = slice(0, self.n_trials) if group is None else group
-        for part in [trials] if self.is_sparse else self._parts(trials, stop - start + 1):
-            own = self.own[part, start:stop]
+        for part in [trials] if self.is_sparse else self.parts(trials, stop - start + 1):
+            arrays: Any = self.own, self.trials.rewards, self.durations
+            own, paid, times = (x[part, start:stop] for x in arrays)
+            n = np.count_nonzero(own)
             if self.is_sparse:
-                trial, t = np.nonzero(own)
-                place = (trial + part.start) * (self.t_max + 2) + t + start
-                both: Any = self.sparse_rows[place], self.sparse_rows[place + 1]
+                if self._last[0] != (start, stop):  # SciPy slices faster than it takes rows
+                    trial, t = np.nonzero(self.own[:, start:stop])
+                    place = trial * (self.t_max + 2) + t + start
+                    self._last = (start, stop), [self.sparse_rows[place + i] for i in (0, 1)]
+                first = np.count_nonzero(self.own[: part.start, start:stop])
+                both = [x[first : first + n] for x in self._last[1]]
             else:
-                rows = self._rows(part, start, stop + 1)
-                both = rows[:, :-1][own], rows[:, 1:][own]
-            paid, times = (x[part, start:stop][own] for x in (self.trials.rewards, self._durations))
-            one = np.ones(len(paid))
-            yield Layer(both[0], one, paid, times, one > 0.0, both[1], None)
+                rows = self.rows_between(part, start, stop + 1)
+                own, paid, times = own.T, paid.T, times.T
+                both = [x[own] for x in (rows[:-1], rows[1:])]
+            one = np.ones(n)
+            yield Layer(both[0], one, paid[own], times[own], one > 0.0, both[1], None)
 
     def layers(self, start: int, stop: int, groups: Any = None) -> Iterator[Layer]:
         """Yield timesteps backwards, every trial a row: of all groups, one after the other."""
         every = slice(0, self.n_trials)
-        following = self._rows(every, stop, stop + 1)[:, 0]
+        following = self.rows_between(every, stop, stop + 1)[0]
         for t in reversed(range(start, stop)):
-            rows, own = self._rows(every, t, t + 1)[:, 0], self.own[:, t]
-            numbers = own.astype(np.float64), self.trials.rewards[:, t], self._durations[:, t]
+            rows, own = self.rows_between(every, t, t + 1)[0], self.own[:, t]
+            numbers = own.astype(np.float64), self.trials.rewards[:, t], self.durations[:, t]
             yield Layer(rows, *numbers, own & ~self._is_over[:, t], following, None)
             following = rows
 
@@ -198,8 +215,11 @@ class TrialRows(Samples):
 
     def trial_features(self, most: int) -> tuple[Any, IntArray]:
         """Return features (m, t_max + 1, d) of the first trials, and their lengths (m,)."""
-        m = min(self.n_trials, max(2, most // (self._d * (self.t_max + 1))))
-        return self._raw(slice(0, m), 0, self.t_max + 1), self.trials.all_lengths[:m]
+        n = self.t_max + 1
+        n = self.t_max + 1
+        m = min(self.n_trials, max(2, most // (self._d * n)))
+        features = dense(self.features_between(slice(0, m), 0, n)).reshape(n, m, self._d)
+        return features.swapaxes(0, 1), self.trials.all_lengths[:m]
 
     def occupancy(self, windows: IntArray, segments: Any) -> FloatArray:
         """Return the share (n, M) of each window's samples at each candidate."""

@@ -128,9 +128,9 @@ class System:
         features : ndarray or csr_array, shape (m, d)
         neighborhood : ndarray of int, shape (m,)
         """
-        linear = np.empty(features.shape[0])
-        for k in np.unique(neighborhood):
-            here = neighborhood == k
+        linear, several = np.empty(features.shape[0]), np.unique(neighborhood)
+        for k in several:
+            here = neighborhood == k if len(several) > 1 else slice(None)
             linear[here] = features[here] @ self.weights[k]
         return np.asarray(linear + self.offsets[neighborhood])
 

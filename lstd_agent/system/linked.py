@@ -27,7 +27,7 @@ and at the start of a window its weights are solved and inserted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -36,7 +36,14 @@ import numpy as np
 
 from lstd_agent.arrays import FloatArray, IntArray, svd
 from lstd_agent.backups import LambdaReturn, MultiStep
-from lstd_agent.rows.factors import Coordinates, Factor, Gathering, Layer, Segments, stacked
+from lstd_agent.rows.factors import (
+    Coordinates,
+    Factor,
+    Gathering,
+    Layer,
+    Segments,
+    stacked,
+)
 from lstd_agent.system.minimizer import Minimizer, Solved, minimize
 
 OPEN = 1e-8  # smaller open directions, for features of size 1, do not matter
@@ -50,78 +57,85 @@ class SingleSteps:
         self._following: FloatArray | None = None
 
     def window(self, start: int, stop: int) -> Factor:
-        """Return the factors of a window: numbers are each one's own, then open directions."""
-        return self._segments.window(start, stop, self._gains, self._following)
+        """Return the factors (R, 1): numbers are each one's own, then open directions."""
+        factor = self._segments.window(start, stop, self._gains, self._following)
+        return factor[:, None]
 
-    def close(self, columns: FloatArray) -> FloatArray:
+    def close(self, solved: list[FloatArray]) -> list[FloatArray]:
         """Go on to the window before, by weights (p, R + q) of this one."""
         n = len(self._gains)
-        columns, _ = compressed(columns, self._coordinates, n)
+        columns, _ = compressed(solved[0], self._coordinates, n)
         own = [[j, *range(n, columns.shape[1])] for j in range(n)]
         self._following = columns.T[own].swapaxes(1, 2)
-        return columns
+        return [columns]
 
 
 class Targets:
-    """Equations of targets of R subsets of the trials, for windows backwards in time.
+    r"""Equations of targets of R subsets of the trials, for windows backwards in time.
 
-    The first p columns of targets are coefficients of unknown weights, which subsets of trials
-    share, the next R numbers with rewards above each one's gain, and the others belong to open
-    directions. ``runs`` of trials are gathered separately, and ``subsets`` combines their factors.
-    Counted states serve one ``group`` of batches, since frequencies differ.
+    There are K backups: λ-returns, or one of m steps. What is carried back is by how much values
+    exceed targets, :math:`D_t = v_t - T_t`, since :math:`D_t = v_t - r_t + g \tau_t - P_t
+    (v_{t+1} - \lambda D_{t+1})`. Its first p columns are coefficients of unknown weights, which
+    subsets of trials share, the next R numbers with rewards above each one's gain, and the others
+    belong to open directions. ``runs`` of trials are gathered separately; ``members`` (R, n) says
+    which of them a subset has. Counted states serve one ``group``, since frequencies differ.
     """
 
     def __init__(
         self,
         source: Any,
-        backup: MultiStep | LambdaReturn,
+        backups: Sequence[MultiStep | LambdaReturn],
         gains: FloatArray,
         *,
         group: IntArray | None = None,
         runs: Sequence[slice] = (slice(None),),
-        subsets: Callable[[Sequence[Factor]], list[Factor]] = list,
+        members: FloatArray | None = None,
     ) -> None:
-        self._source, self._backup, self._gains, self.p = source, backup, gains, source.p
+        self._source, self._gains, self.p, first = source, gains, source.p, backups[0]
         self._groups, self._runs = None if group is None else [group], runs
-        self._subsets, self._width = subsets, self.p + len(gains)
-        self._values, self._worth, self._weights = np.zeros((3, 0))
+        self._members = np.ones((1, 1)) if members is None else members
+        self._width = self.p + len(gains)
+        steps = min(first.steps, source.t_max + 1) if isinstance(first, MultiStep) else 1
+        decays = [each.decay for each in backups if isinstance(each, LambdaReturn)]
+        self._decays, self._several = np.reshape(decays, (-1, 1, 1, 1)), (len(backups), steps)
+        self._values, self._off, self._weights = np.zeros((3, 0))  # of the rows of the last layer
 
     def window(self, start: int, stop: int) -> Factor:
-        """Return the factor of each subset: numbers are each one's own, then open directions."""
-        factor = stacked(self._subsets(self._gathered(self._followed(start, stop))))
+        """Return the factors (R, K): numbers are each one's own, then open directions."""
+        factor = self._gathered(self._followed(start, stop)).combined(self._members)
         n, x = np.arange(len(self._gains)), factor.numbers
-        parts = factor.held[..., : 2 * self.p], x[n, :, n, None], x[..., len(n) :]
+        parts = factor.held[..., : 2 * self.p], x[n, ..., n][..., None], x[..., len(n) :]
         return replace(factor, held=np.concatenate(parts, axis=-1))
 
-    def close(self, columns: FloatArray) -> FloatArray:
-        """Insert the weights (p, R + q) of the window."""
-        p, q = self.p, columns.shape[1]
-        inserted = np.vstack((columns, np.eye(self._width - p, q)))
-        values, worth = self._values @ inserted, self._worth @ inserted
+    def close(self, solved: list[FloatArray]) -> list[FloatArray]:
+        """Insert the weights (p, R + q) of the window, by each backup."""
+        p, before, each = self.p, self._width, []
         # Open directions matter through the root-weighted targets of the window's first timestep.
-        root = np.sqrt(self._weights / max(float(self._weights.sum()), 1e-300))
-        numbers = np.repeat(root, worth.shape[1])[:, None] * worth.reshape(-1, q)
-        columns, turn = compressed(columns, self._source.coordinates, len(self._gains), numbers)
-        self._width = p + turn.shape[1]
-        self._values, self._worth = (
-            np.concatenate((np.zeros((*x.shape[:-1], p)), x @ turn), axis=-1)
-            for x in (values, worth)
-        )
-        return columns
+        root = np.sqrt(self._weights / max(float(self._weights.sum()), 1e-300))[:, None]
+        for columns, off in zip(solved, self._off, strict=True):
+            inserted = np.vstack((columns, np.eye(before - p, columns.shape[1])))
+            numbers = np.concatenate(root * ((self._values - off) @ inserted))
+            how = self._source.coordinates, len(self._gains), numbers
+            fewer, turn = compressed(columns, *how)
+            each.append((fewer, inserted @ turn))
+        self._width = p + max(turn.shape[1] for _, turn in each)
+        turns = np.zeros((len(each), 1, before, self._width))
+        for place, (_, turn) in zip(turns[:, 0, :, p:], each, strict=True):
+            place[:, : turn.shape[1]] = turn
+        self._values, self._off = self._values @ turns, self._off @ turns
+        return [columns for columns, _ in each]
 
     def alone(self, start: int, stop: int) -> Factor:
         """Return the factor of a window by itself; targets reach to the end of trials."""
         end = self._source.t_max + 1
-        return self._gathered(islice(self._followed(start, end), end - stop, None))[0]
+        return self._gathered(islice(self._followed(start, end), end - stop, None))[0, 0]
 
     def _followed(self, start: int, stop: int) -> Iterable[tuple[Layer, FloatArray]]:
-        """Go back from before stop to start, and yield layers with their targets (m, width)."""
+        """Go back from before stop to start, and yield layers with their D (K, m, width)."""
         for layer in self._source.layers(start, stop, self._groups):
-            if not self._worth.size:
+            if not self._off.size:
                 self._values = self._unknown(layer.following)
-                steps = self._backup.steps if isinstance(self._backup, MultiStep) else 1
-                steps = min(steps, self._source.t_max + 1)  # more steps all reach the end
-                self._worth = np.repeat(self._values[:, None], steps, axis=1)
+                self._off = np.zeros((*self._several, *self._values.shape))
             yield layer, self._back(layer)
 
     def _unknown(self, features: FloatArray) -> FloatArray:
@@ -131,72 +145,71 @@ class Targets:
         return own
 
     def _back(self, layer: Layer) -> FloatArray:
-        if isinstance(self._backup, MultiStep):
-            after = np.concatenate((self._values[:, None], self._worth[:, :-1]), axis=1)
+        if self._decays.size:
+            off = self._decays * self._off
         else:
-            decay = self._backup.decay
-            after = (1.0 - decay) * self._values[:, None] + decay * self._worth
-        worth = layer.ahead(after)
+            off = np.concatenate((np.zeros_like(self._off[:, :1]), self._off[:, :-1]), axis=1)
+        off -= self._values
+        off = layer.ahead(off)
+        self._values = self._unknown(layer.features)
+        off += self._values
         paid = layer.rewards[:, None] - layer.durations[:, None] * self._gains
-        worth[:, :, self.p : self.p + len(self._gains)] += paid[:, None]
-        own = self._unknown(layer.features)
+        off[..., self.p : self.p + len(self._gains)] -= paid
         if not layer.goes_on.all():
-            worth[~layer.goes_on] = own[~layer.goes_on, None]
-        self._values, self._worth, self._weights = own, worth, layer.weights
-        return np.asarray(worth[:, -1])
+            off[..., ~layer.goes_on, :] = 0.0
+        self._off, self._weights = off, layer.weights
+        return np.asarray(off[:, -1])
 
-    def _gathered(self, steps: Iterable[tuple[Layer, FloatArray]]) -> list[Factor]:
-        """Return the factor of each run of trials, or of places, whose targets are summed first."""
-        p, q = self.p, self._width - self.p
-        are_places = self._source.are_places
-        gatherings = [Gathering(p, q, not are_places) for _ in self._runs]
-
-        def add(features: FloatArray, targets: FloatArray, weights: FloatArray) -> None:
-            rows = np.hstack((features, features - targets[:, :p], targets[:, p:]))
-            for gathering, run in zip(gatherings, self._runs, strict=True):
-                gathering.add(rows[run], weights[run])
-
-        sums, weights, layer = np.zeros((1, p + q)), np.zeros(1), None
-        for layer, targets in steps:
-            if are_places:
-                sums = sums + layer.weights[:, None] * targets
+    def _gathered(self, steps: Iterable[tuple[Layer, FloatArray]]) -> Factor:
+        """Return the factors (n, K) of runs of trials, or of places, summed over time first."""
+        p, q, are_places = self.p, self._width - self.p, self._source.are_places
+        if are_places:
+            sums, weights = np.zeros((1, p + q)), np.zeros(1)
+            for layer, off in steps:
+                sums = sums + layer.weights[:, None] * off
                 weights = weights + layer.weights
-            else:
-                add(layer.features, targets, layer.weights)
-        if are_places and layer is not None:
-            some = weights > 0.0
-            add(layer.features[some], sums[some] / weights[some, None], weights[some])
-        return [gathering.factor() for gathering in gatherings]
+            mean = sums / np.where(weights > 0.0, weights, 1.0)[:, None]
+            steps = [(replace(layer, weights=weights), mean)]
+        gatherings = [Gathering(p, q, not are_places, self._several[0]) for _ in self._runs]
+        for layer, off in steps:
+            for gathering, run in zip(gatherings, self._runs, strict=True):
+                gathering.add(layer.features[run], off[:, run], layer.weights[run])
+        found, sign = stacked([each.factor() for each in gatherings]), np.ones(2 * p + q)
+        sign[2 * p :] = -1.0  # targets are minus the numbers of D
+        return replace(found, held=found.held * sign, sums=found.sums * sign)
 
 
 def solve_linked(
     source: Any, equations: Any, anchors: IntArray, zeros: FloatArray, with_open: bool = True
-) -> list[list[Solved]]:
-    """Return the windows of R linked systems, whose values at ``zeros`` (R, p) are 0.
+) -> list[list[list[Solved]]]:
+    """Return the windows of linked systems, by K backups of R subsets, 0 at ``zeros`` (R, p).
 
-    ``equations`` are `SingleSteps` or `Targets`. The first system has its open directions, too.
+    ``equations`` are `SingleSteps` or `Targets`. The first subset has its open directions, too.
     """
-    n, d = len(zeros), source.p - 1
-    found: list[list[Solved]] = [[] for _ in range(n)]
+    n, d, found = len(zeros), source.p - 1, list[list[list[Solved]]]()
     stops = [*anchors[1:].tolist(), source.t_max + 1]
     for start, stop in zip(anchors[::-1].tolist(), stops[::-1], strict=True):
         is_last, factor = stop > source.t_max, equations.window(start, stop)
-        solved = solve_window(source, factor, is_last, with_open)
-        columns = solved.weights[:, :, 0].T
-        if with_open:
-            null = solved.null[0][:, int(solved.rank[0] - solved.rank.min()) :]
-            more = solved.weights[0, :, 1:], opened(null, source.coordinates)
-            columns = np.hstack((columns, *more))
-        if is_last or not source.constant:
-            owner = [*range(n), *[0] * (columns.shape[1] - n)]  # open directions are the first's
-            at_zero = zeros[owner, :d]
-            columns = np.vstack((columns, -np.einsum("dq,qd->q", columns, at_zero)))
-        columns = equations.close(columns)
-        numbers = solved.rank.tolist(), solved.condition.tolist(), np.rint(factor.n).astype(int)
-        for j, each in enumerate(zip(*numbers, strict=True)):
-            own = columns[:, [j, *range(n, columns.shape[1] * (j == 0))]]
-            found[j].append(Solved(own, *each))
-    return [each[::-1] for each in found]
+        solved, every = solve_window(source, factor, is_last, with_open), []
+        n_samples = np.rint(factor.n).astype(int)
+        for k in range(n_samples.shape[1]):
+            columns = solved.weights[:, k, :, 0].T
+            if with_open:
+                null = solved.null[0, k][:, int(solved.rank[0, k] - solved.rank.min()) :]
+                more = solved.weights[0, k, :, 1:], opened(null, source.coordinates)
+                columns = np.hstack((columns, *more))
+            if is_last or not source.constant:
+                owner = [*range(n), *[0] * (columns.shape[1] - n)]  # open directions: the first's
+                at_zero = zeros[owner, :d]
+                columns = np.vstack((columns, -np.einsum("dq,qd->q", columns, at_zero)))
+            every.append(columns)
+        found = found or [[[] for _ in range(n)] for _ in every]
+        for k, columns in enumerate(equations.close(every)):
+            numbers = (x[:, k].tolist() for x in (solved.rank, solved.condition, n_samples))
+            for j, each in enumerate(zip(*numbers, strict=True)):
+                own = columns[:, [j, *range(n, columns.shape[1] * (j == 0))]]
+                found[k][j].append(Solved(own, *each))
+    return [[windows[::-1] for windows in each] for each in found]
 
 
 def solve_window(

@@ -25,13 +25,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import groupby
 from typing import Any
 
 import numpy as np
 
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.backups import Backup, LambdaReturn, backup_name
-from lstd_agent.rows.factors import basis_of_range
+from lstd_agent.rows.factors import basis_of_range, total
 from lstd_agent.system.minimizer import LEAST_SHARE, Solved
 from lstd_agent.system.model import pooled_model
 from lstd_agent.system.solve import Subsets
@@ -128,14 +129,16 @@ class Held:
 
     def whole(self, anchors: IntArray, backup: Backup) -> list[Solved]:
         """Return the system of all trials; kept trials were solved together with their halves."""
-        found = self._solved.get((anchors.tobytes(), backup))
-        return (found or replace(self.subsets, kind="whole").solve(anchors, [self.gain], backup))[0]
+        if found := self._solved.get((anchors.tobytes(), backup)):
+            return found[0]
+        return replace(self.subsets, kind="whole").solve(anchors, [self.gain], [backup])[0][0]
 
     def errors(self, anchors: IntArray, backups: Sequence[Backup]) -> list[FloatArray]:
         """Return mean square errors and errors of the start (m, 2), by groups, of each backup."""
-        keys = [(anchors.tobytes(), backup) for backup in backups]
-        missing = [key for key in keys if key not in self._errors]
-        found = [self.held.solve(anchors, [self.gain] * 3, backup) for _, backup in missing]
+        keys, gains = [(anchors.tobytes(), backup) for backup in backups], [self.gain] * 3
+        missing, found = [key for key in keys if key not in self._errors], list[Any]()
+        for _, some in groupby(missing, lambda key: isinstance(key[1], LambdaReturn) or key[1]):
+            found += self.held.solve(anchors, gains, [backup for _, backup in some])
         if self.held is self.subsets:
             self._solved.update(zip(missing, found, strict=True))
         if missing:
@@ -159,7 +162,8 @@ class Held:
         def by_group(terms: FloatArray) -> FloatArray:
             return np.asarray(terms.reshape(n_groups, -1, terms.shape[1]).sum(axis=1))
 
-        returns, square, scale = np.empty(0), 0.0, (1.0 / np.arange(1, T + 2)).sum()
+        returns, square = np.empty(0), np.zeros((1, 1))
+        scale = (1.0 / np.arange(1, T + 2)).sum()
         for t, layer in zip(range(T, -1, -1), source.layers(0, T + 1, groups), strict=True):
             returns = returns if returns.size else values(layer.following, T + 1)
             here, paid = values(layer.features, t), layer.rewards - self.gain * layer.durations
@@ -168,9 +172,9 @@ class Held:
             n = share.sum(axis=1, keepdims=True) if source.are_places else share.mean()
             share = (share / np.where(n > 0.0, n, 1.0)).reshape(-1, 1)
             error = here - returns
-            square = square + by_group(share * error**2) / ((t + 1) * scale)
+            square = square + share * error**2 / ((t + 1) * scale)
         start = by_group(share * error)
-        return list(np.stack((square, start), axis=2).swapaxes(0, 1))
+        return list(np.stack((by_group(square), start), axis=2).swapaxes(0, 1))
 
 
 def single_steps_hold(subsets: Subsets, first: int) -> bool:
@@ -190,14 +194,17 @@ def single_steps_hold(subsets: Subsets, first: int) -> bool:
     [solved] = Held(subsets, gain.value).whole(np.zeros(1, dtype=np.int64), "one_step")
     if gain.share < LEAST_SHARE or solved.condition > _WORST_CONDITION:
         return False
-    unknowns = np.append(solved.columns[:-1, 0], gain.value)
-    scores, equations = np.zeros((2, n, p)), np.zeros((2, p, p))  # before first, and from it on
-    for t, layer in zip(range(T, -1, -1), source.layers(0, T + 1), strict=True):
-        changes = layer.features - layer.following
-        changes[:, -1] = layer.durations  # no offset is known, but a gain
-        rows, when = layer.weights[:, None] * layer.features, int(t >= first)
-        scores[when] += (layer.rewards - changes @ unknowns)[:, None] * rows
-        equations[when] += rows.T @ changes
+    halves, scores = ((0, first), (first, T + 1)), np.zeros((2, n, p))
+    for part in source.parts(slice(0, n), T + 2):
+        rows = source.rows_between(part, 0, T + 2)
+        values = rows[..., :-1] @ solved.columns[:-1, 0]
+        paid = source.trials.rewards[part] - gain.value * source.durations[part]
+        off = source.own[part].T * (paid.T - values[:-1] + values[1:])
+        for score, (a, b) in zip(scores, halves, strict=True):
+            score[part] = (off[a:b].T[:, None] @ rows[a:b].swapaxes(0, 1))[:, 0]
+    held = np.stack([total(subsets.segments[0].between(*half)).held for half in halves])
+    # No offset is known, but a gain, whose coefficients are durations.
+    equations = np.concatenate((held[..., p : 2 * p - 1], held[..., -1:]), axis=-1)
     fitted = equations[0] @ np.linalg.pinv(equations.sum(axis=0), rcond=1e-10)
     noise, _ = basis_of_range(scores[0] - scores.sum(axis=0) @ fitted.T, 1e-4)
     k, share = noise.shape[1], min(1.0, float((noise.sum(axis=0) ** 2).sum()) / n)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import numpy as np
 
-from lstd_agent.arrays import IntArray
-from lstd_agent.backups import Backup, is_one_step
-from lstd_agent.rows.factors import Factor, Segments, total, without_each
+from lstd_agent.arrays import FloatArray, IntArray
+from lstd_agent.backups import is_one_step
+from lstd_agent.rows.factors import Segments
 from lstd_agent.system.linked import SingleSteps, Targets, solve_linked, zero_of
 from lstd_agent.system.minimizer import Gain, Solved, estimate_gains
 from lstd_agent.system.model import pooled_model, solve_model
@@ -41,7 +40,8 @@ class Subsets:
         """The factors of each subset: trials are read once, counts are added before any algebra."""
         if self.source.are_places:
             return Segments.of(self.source, self.edges, self.groups)
-        return Segments.combined(self._once(Segments.of), self.totals)
+        read, members = self._once(Segments.of), self.members(self.n_groups)
+        return Segments(read.edges, [each.combined(members) for each in read.factors])
 
     @cached_property
     def groups(self) -> list[Any]:
@@ -64,50 +64,54 @@ class Subsets:
         half, source = self.n_groups // 2, self.source
         return half if source.are_places else int(source.groups(self.n_groups)[half].start)
 
-    def totals(self, parts: Sequence[Factor]) -> list[Factor]:
-        """Return the factors of subsets from the factors of groups."""
+    def members(self, n: int) -> FloatArray:
+        """Return which of n runs of kept trials each subset has, (R, n)."""
         if self.kind == "others":
-            return list(without_each(parts))
-        half = len(parts) // 2
-        each = [parts] if self.kind == "whole" else [parts, parts[:half], parts[half:]]
-        return [total(some) for some in each]
+            return 1.0 - np.eye(n)
+        late = np.arange(n) >= n // 2
+        subsets = [np.ones(n), ~late, late] if self.kind == "halves" else [np.ones(n)]
+        return np.array(subsets, dtype=np.float64)
 
     def gains(self, rows: str | None = None) -> list[Gain]:
         """Return the gain of each subset, by given rows; by default of all trials alone."""
-        segments = self.segments if rows else self.segments[:1]
-        if not self.source.is_sparse:
-            return estimate_gains(self.source, segments, rows)
-        if rows in ("tail", "all"):
-            return gains_without_each(self._once(SparseRows), rows)
-        found = sparse_gain(self._once(SparseRows)) if rows is None else None
-        return [found] if found else estimate_gains(self.source, segments, "mean")
+        wanted = rows
+        if self.source.is_sparse:  # factors, of sums, are not read without need
+            if rows in ("tail", "all"):
+                return gains_without_each(self._once(SparseRows), rows)
+            if rows is None and (found := sparse_gain(self._once(SparseRows))):
+                return [found]
+            wanted = "mean"
+        return estimate_gains(self.source, self.segments if rows else self.segments[:1], wanted)
 
     def solve(
-        self, anchors: IntArray, gains: Sequence[float], backup: Backup, whole: Any = None
-    ) -> list[list[Solved]]:
-        """Solve each subset's linked system by its gain; a sparse one uses those of the whole."""
+        self, anchors: IntArray, gains: Sequence[float], backups: Sequence[Any], whole: Any = None
+    ) -> list[list[list[Solved]]]:
+        """Solve each subset's system by its gain, for one backup, or for several λ-returns at once.
+
+        Sparse systems use those of the whole.
+        """
         source, last = self.source, int(anchors[-1])
-        if backup == "model":
+        if backups[0] == "model":
             main = source.main_state(last)
             windows = neighborhood_windows(anchors, source.t_max, "window")
             each = zip(self.parts, gains, strict=True)
-            return [solve_model(part, windows, pooled_model(part, g, main)) for part, g in each]
+            return [[solve_model(part, windows, pooled_model(part, g, main)) for part, g in each]]
         if source.is_sparse:
             rows, first = self._once(SparseRows), -1 if whole is None else 0
-            return [solve_sparse(rows, anchors, g, whole, b) for b, g in enumerate(gains, first)]
-        zeros, several = zero_of(source, self.segments, last), cast("Any", backup)
-        with_open = self.kind != "others"
-        if source.are_places and not is_one_step(backup):
-            found = []
-            for i, gain in enumerate(gains):
-                targets = Targets(source, several, np.array([gain]), group=self.groups[i])
-                found += solve_linked(source, targets, anchors, zeros[[i]], with_open and i == 0)
-            return found
-        equations: Any = SingleSteps(source, self.segments, np.array(gains))
-        if not is_one_step(backup):
-            runs = source.groups(self.n_groups)
-            if self.kind != "others":
-                edges = [0, *[self.half] * (self.kind == "halves"), source.n_trials]
-                runs = [slice(*run) for run in pairwise(edges)]
-            equations = Targets(source, several, np.array(gains), runs=runs, subsets=self.totals)
-        return solve_linked(source, equations, anchors, zeros, with_open)
+            return [[solve_sparse(rows, anchors, g, whole, b) for b, g in enumerate(gains, first)]]
+        zeros, with_open = zero_of(source, self.segments, last), self.kind != "others"
+        how = anchors, zeros, with_open
+        if is_one_step(backups[0]) and len(backups) == 1:
+            single = SingleSteps(source, self.segments, np.array(gains))
+            return solve_linked(source, single, *how)
+        if not source.are_places:
+            half, n = self.half, source.n_trials
+            runs = source.groups(self.n_groups) if not with_open else [slice(half), slice(half, n)]
+            some: Any = {"runs": runs, "members": self.members(len(runs))}
+            return solve_linked(source, Targets(source, backups, np.array(gains), **some), *how)
+        found = []
+        for i, gain in enumerate(gains):
+            targets = Targets(source, backups, np.array([gain]), group=self.groups[i])
+            how = anchors, zeros[[i]], with_open and i == 0
+            found.append(solve_linked(source, targets, *how))
+        return [[own for [own] in each] for each in zip(*found, strict=True)]

@@ -71,17 +71,19 @@ class SparseRows:
         self.groups, self.half = groups, (T + 1) // 2
         inner = [edge for a in anchors for edge in (a, a - 1)]
         edges = sorted({0, self.half, max(T, 1), T, T + 1, *inner} - {-1})
-        parts = []
+        parts: list[Any] = []
         for start, stop in pairwise(edges):
             for label, group in enumerate(self.groups):
                 for layer in source.merged(start, stop, group):
-                    P = sparse.eye_array(len(layer.weights)) if layer.P is None else layer.P
-                    pairs = sparse.coo_array(P)
-                    weight = layer.weights[pairs.row] * pairs.data * layer.goes_on[pairs.row]
-                    i, j, weight = (x[weight > 0.0] for x in (pairs.row, pairs.col, weight))
-                    f, g = sparse.csr_array(layer.features)[i], sparse.csr_array(layer.following)[j]
-                    labels = np.full(len(i), label), np.full(len(i), start)
-                    parts.append((f, g, weight, layer.rewards[i], layer.durations[i], *labels))
+                    f, g = layer.features, layer.following
+                    weight, numbers = layer.weights, [layer.rewards, layer.durations]
+                    if layer.P is not None:
+                        pairs = sparse.coo_array(layer.P)
+                        weight = weight[pairs.row] * pairs.data * layer.goes_on[pairs.row]
+                        i, j, weight = (x[weight > 0.0] for x in (pairs.row, pairs.col, weight))
+                        f, g, numbers = f[i], g[j], [x[i] for x in numbers]
+                    labels = np.full(len(weight), label), np.full(len(weight), start)
+                    parts.append((f, g, weight, *numbers, *labels))
         f, g, *numbers = zip(*parts, strict=True)
         joined: list[Any] = [sparse.csr_array(sparse.vstack(each)) for each in (f, g)]
         self.steps = Steps(*joined, *(np.concatenate(each) for each in numbers))
@@ -261,10 +263,14 @@ class Window:
 
 def _products(steps: Steps, exits: BoolArray, root: FloatArray) -> list[Any]:
     """Return F^T D F and F^T D G', scaled."""
-    scale = sparse.diags_array(1.0 / root)
-    F, inside = sparse.csr_array(steps.f @ scale), np.where(exits, 0.0, steps.weight)
-    pairs = (steps.weight, F), (inside, steps.g @ scale)
-    return [sparse.csr_array(F.T @ (sparse.diags_array(w) @ g)) for w, g in pairs]
+
+    def scaled(x: Any, weight: FloatArray) -> sparse.csr_array:
+        data = np.repeat(weight, np.diff(x.indptr)) * x.data / root[x.indices]
+        return sparse.csr_array((data, x.indices, x.indptr), shape=x.shape)
+
+    left = sparse.csr_array(scaled(steps.f, np.ones(len(exits))).T)
+    inside = np.where(exits, 0.0, steps.weight)
+    return [left @ scaled(steps.f, steps.weight), left @ scaled(steps.g, inside)]
 
 
 def _window(

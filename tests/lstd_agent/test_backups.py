@@ -63,7 +63,8 @@ def test_exact_rows_and_features_that_represent_it_give_the_bias(anchors: Any) -
     p = chain.stepwise_distributions(80)
     source = ChainRows(chain, p, table)
     for backup in ("one_step", LambdaReturn(0.5)):
-        [solved] = Subsets(source, np.array(anchors)).solve(np.array(anchors), [chain.gain], backup)
+        subsets, each = Subsets(source, np.array(anchors)), ([chain.gain], [backup])
+        [[solved]] = subsets.solve(np.array(anchors), *each)
         exact = chain.relative_value(source.main_state(anchors[-1]))
         transient = chain.transient_states
         w = source.coordinates.of_features(solved[0].columns)[:, 0]

@@ -55,8 +55,8 @@ def linked(source: Any, case: Any, gain: float) -> list[Solved]:
     zeros = zero_of(source, segments, int(anchors[-1]))
     equations: Any = SingleSteps(source, segments, np.array([gain]))
     if case["lambda"] > 0.0:
-        equations = Targets(source, backup_of(case), np.array([gain]))
-    [solved] = solve_linked(source, equations, anchors, zeros)
+        equations = Targets(source, [backup_of(case)], np.array([gain]))
+    [[solved]] = solve_linked(source, equations, anchors, zeros)
     return solved
 
 
@@ -121,7 +121,7 @@ def test_exact_windows_of_several_steps(reference: Any) -> None:
         # A target reaches as far as m steps, or until λ to their number is rounding.
         n = case["m"] if "m" in case else 1 + int(np.log(1e-17) / np.log(case["lambda"] or 1e-17))
         source, seen = exact_rows(problem, np.tile(p, (n, 1)), CUTOFF), p > 0.0
-        targets = Targets(source, backup_of(case), np.array([problem["gain"]]))
+        targets = Targets(source, [backup_of(case)], np.array([problem["gain"]]))
         found = solve_window(source, targets.alone(0, 1))
         expected = np.array(case["fitted"])
         off = fitted(source, found.weights, features)[seen] - expected[seen]

@@ -146,7 +146,7 @@ def test_sizes_of_features_change_no_fitted_value() -> None:
 def gathered(rows: Any, weights: Any, p: int, q: int, are_trials: bool) -> Factor:
     gathering = Gathering(p, q, are_trials)
     for part in np.array_split(np.arange(len(rows)), 3):
-        gathering.add(rows[part], weights[part])
+        gathering.add(rows[part, :p], rows[part, p:], weights[part])
     return gathering.factor()
 
 

@@ -63,7 +63,7 @@ def test_one_neighborhood_without_the_terminal_state_is_transient_lstd(d: int) -
     anchors = np.array([0])
     segments = Segments.of(source, anchors)
     equations = SingleSteps(source, segments, np.zeros(1))
-    [[found]] = solve_linked(source, equations, anchors, zero_of(source, segments, 0))
+    [[[found]]] = solve_linked(source, equations, anchors, zero_of(source, segments, 0))
     in_features = source.coordinates.of_features(found.columns)[:, 0]
     assert_allclose(in_features[:-1], w, rtol=1e-8)
     assert in_features[-1] == pytest.approx(0.0, abs=1e-12)
