@@ -249,7 +249,7 @@ class SeminormLSTDAgent(TrialStore):
             By returns, with another timestep than 0.
         """
         if check_choice("by", by, ("fit", "returns")) == "fit":
-            return self._last_fit.compare(a, b, t, self.diagnostics().conflict)
+            return self._last_fit.compare(a, b, t, self.diagnostics())
         if t is not None and np.any(np.asarray(t) != 0):
             raise InvalidInputError(f"by='returns' compares starts, at timestep 0; got t={t!r}")
         return compare_returns(self._last_fit, a, b, self.diagnostics().gain_conflict)

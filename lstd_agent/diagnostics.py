@@ -14,6 +14,7 @@ import lstd_agent.fit_checks as shown
 from lstd_agent.arrays import BoolArray
 from lstd_agent.features.rows import FeatureSizes, dense
 from lstd_agent.fit import Fit, of_each
+from lstd_agent.specification import change_by_square
 from lstd_agent.summary import as_html
 
 # Starts with fewer samples are named. Warn if a smaller share of the trials has the tail, a larger
@@ -21,9 +22,9 @@ from lstd_agent.summary import as_html
 _FEW_SAMPLES, _FEW_IN_TAIL, _ENDS, _MOST_LEFT_OUT = 10, 0.1, 0.5, 0.1
 
 # Largest numbers of trials, rewards and feature values that are checked; of starts and misfits that
-# are named.
+# are named; share of E beyond which a change of values by their square matters.
 _MOST_TRIALS, _MOST_REWARDS, _MOST_NUMBERS = 4000, 2_000_000, 15_000_000
-_N_NAMED, _N_MISFITS = 8, 3
+_N_NAMED, _N_MISFITS, _BENT = 8, 3, 0.3
 _DISTINGUISH = "features, or observations, that distinguish more states"
 
 
@@ -47,9 +48,10 @@ class Diagnostics:
     starts, start_samples, start_determined, start_tolerable : list, ndarray
         Observations in which trials start (of vectors, some), the samples of each, whether they
         determine its value, and whether it needs no warning otherwise.
-    start_value, start_error, start_rewards, start_noise : float, bool
-        Mean value of the start, its standard error (NaN if not known), mean return above the gain,
-        and whether the error is too large for the value to be of use.
+    start_value, start_error, start_rewards : float
+        Mean value of the start, its standard error (NaN if not known), mean return above the gain.
+    bent : float
+        Change of starts' values with their square as one more feature; 0 if it may be noise.
     misfits, start_agrees, prefers_returns : list of Misfit, bool
         Groups of starts whose values contradict returns, most significant first; whether there are
         none; and whether returns give the better difference of starts.
@@ -157,7 +159,7 @@ class Diagnostics:
         off = checks.check_gain(R, gain.value * time, gain_noise * time, tail.unit) / time
         known = self.settled and not skipped.any() and gain.rows != "mean"
         self.gain_off = off if known else 0.0
-        self.start_noise = bool(self.start_error > max(tail.unit, earned.std(), rounding))
+        self.bent = change_by_square(fit)
         self.start_value = float(np.nanmean(v[:, 0]))
         self.start_rewards = self.start_value + float(u.mean())
         self.misfits = shown.named_misfits(found, groups, first, encoding.decode)
@@ -193,7 +195,7 @@ class Diagnostics:
     @property
     def start_agrees(self) -> bool:
         """Whether the values of the start agree with returns."""
-        return not self.misfits and not self.start_noise
+        return not self.misfits
 
     @property
     def error_unknown(self) -> bool:
@@ -312,11 +314,11 @@ class Diagnostics:
                 f"the start's mean value by {self.rare:.2g} (the start changes the total reward by "
                 f"{tail.unit:.3g}), so standard errors may be far too small: collect more trials"
             )
-        if self.start_noise:
+        if self.bent > _BENT * tail.unit:
             found.append(
-                f"the mean value of the start, {self.start_value:.6g}, has a standard error of "
-                f"{self.start_error:.2g}, and by rewards the start changes the total reward by "
-                f"{self.tail.unit:.3g} only: collect more trials, or use fewer features"
+                f"the features do not suffice: with the square of the values as one more feature, "
+                f"values of starts change by {self.bent:.3g} (root mean square; the start changes "
+                f"the total reward by {tail.unit:.3g}): use {_DISTINGUISH}"
             )
         return found
 

@@ -188,8 +188,8 @@ class Fit:
         n_samples = np.maximum(self.system.n_samples, 1)[neighborhood]
         return of_each(self.samples_of(states), neighborhood) / n_samples
 
-    def compare(self, a: Any, b: Any, t: ArrayLike | None, conflict: Any) -> Comparison:
-        """See `SeminormLSTDAgent.compare`."""
+    def compare(self, a: Any, b: Any, t: ArrayLike | None, checked: Any) -> Comparison:
+        """See `SeminormLSTDAgent.compare`; ``checked`` are `Diagnostics`."""
         found = [self._answering(side, t) for side in (a, b)]
         sides = [(self.encoding.rows(states), states, k) for states, k, _ in found]
 
@@ -201,8 +201,9 @@ class Fit:
         for f, states, neighborhood in sides:
             unseen = self._unseen_outcomes(f, states, neighborhood)
             error = float(np.hypot(error, np.linalg.norm(unseen) / len(states)))
+        error = max(error, checked.bent)
         if not any(neighborhood.any() for *_, neighborhood in sides):  # trials start in the first
-            error = max(error, conflict(*(states for _, states, _ in sides)))
+            error = max(error, checked.conflict(*(states for _, states, _ in sides)))
         value = float(difference(self.system)[0])
         return Comparison(value, error, len(self.jackknife.n_trials) - 1)
 

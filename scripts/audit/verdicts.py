@@ -139,7 +139,6 @@ _KNOWN = {
     "samples \\(at least": "few samples",
     "state is hidden": "hidden",
     "use features, or": "misfit",
-    "has a standard error of": "noise",
     "few rare rewards decide": "rare",
     "last timesteps earn": "gain",
 }

@@ -138,3 +138,50 @@ def test_bumps_far_from_all_that_was_seen_leave_values_undetermined_without_a_wa
         far = np.array([[30.0], [60.0], [100.0]])
         assert np.isinf(agent.standard_errors(far)).all()
         assert not agent.determined(far).any()
+
+
+def squares(seed: int, n: int, pay: Any) -> tuple[Any, Any]:
+    """Return AR(1) from three starts, whose reward is a function of the observation."""
+    rng = np.random.default_rng(seed)
+    x = np.empty((n, 26, 1))
+    x[:, 0, 0] = np.array([-4.0, 0.0, 5.0])[np.arange(n) % 3]
+    for t in range(25):
+        x[:, t + 1] = 0.8 * x[:, t] + 0.5 * rng.standard_normal((n, 1))
+    return x, pay(x[:, :-1, 0])
+
+
+def test_values_that_are_no_linear_function_of_the_features_are_warned_of() -> None:
+    """The true value is -x²/(1 - .8²), plus a constant; differences are as wide as a refit says."""
+    x, rewards = squares(0, 60, lambda x: -(x**2))
+    agent = SeminormLSTDAgent(Polynomial(1), n_anchors=1, backup="one_step")
+    agent.add_trials(x, rewards)
+    with pytest.warns(FitWarning, match="the features do not suffice: with the square of the val"):
+        agent.fit()
+    found = agent.compare([5.0], [0.0])
+    assert abs(found.difference + 25.0 / 0.36) < 3.0 * found.standard_error
+
+    def at_starts(*more: Any) -> Any:
+        """Return values of starts above the tail's, by temporal differences with more features."""
+        f, later = (
+            np.stack([np.ones(y.size), y.ravel(), *(h(y.reshape(-1, 1)) for h in more)], axis=1)
+            for y in (x[:, :-1], x[:, 1:])
+        )
+        changes = f - later
+        changes[:, 0] = 1.0  # of the gain
+        w = np.linalg.solve(f.T @ changes, f.T @ rewards.ravel())
+        values = (f[:, 1:] @ w[1:]).reshape(60, 25)
+        return values[:, 0] - values[:, 12:].mean()
+
+    change = at_starts(lambda y: agent.predict(y) ** 2) - at_starts()
+    size = np.sqrt((change**2).mean())
+    assert found.standard_error == pytest.approx(size, rel=1e-6)
+    assert agent.diagnostics().bent == pytest.approx(size, rel=1e-6)
+
+
+@pytest.mark.parametrize("pay", [lambda x: -(x**2), lambda x: 2.0 * x])
+def test_values_that_are_a_linear_function_of_the_features_change_by_noise(pay: Any) -> None:
+    for seed in range(10):
+        x, rewards = squares(seed, 60, pay)
+        agent = SeminormLSTDAgent(Polynomial(2, scale=5.0), n_anchors=1)
+        agent.add_trials(x, rewards).fit()
+        assert agent.diagnostics().bent == 0.0
