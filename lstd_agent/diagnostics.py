@@ -53,6 +53,9 @@ class Diagnostics:
     misfits, start_agrees, prefers_returns : list of Misfit, bool
         Groups of starts whose values contradict returns, most significant first; whether there are
         none; and whether returns give the better difference of starts.
+    features_off : ndarray
+        By how much features change the value of each start from the model of counted states; 0
+        where this may be noise, or does not matter.
     gain_conflict, start_conflict : float
         By how much trials contradict the gain, and the start's bias; 0 if this may be noise.
     rare, error_unknown : float, bool
@@ -127,7 +130,8 @@ class Diagnostics:
         early = np.nansum(early, axis=1) - np.isfinite(early).sum() / N * late
         every = [np.full(N, 1.0 / N)]
         self.gain_conflict = shown.conflict(late, every, least) / time
-        self.start_conflict = shown.conflict(early, every, least)
+        gap = fit.gaps(first, np.zeros(N, dtype=np.int64), np.stack(every))[0]
+        self.start_conflict = max(shown.conflict(early, every, least), float(gap))
         u, taken = np.nansum(delta, axis=1), np.isfinite(delta).sum(axis=1)
         whole = u - taken * u.sum() / max(int(taken.sum()), 1)
         self._whole = whole, first, least
@@ -163,6 +167,8 @@ class Diagnostics:
         self.start_samples = of_each(fit.samples_of(starts), neighborhood)
         self.start_determined = fit.states_determined(starts, neighborhood)
         end = v[np.arange(N), np.minimum(lengths, T)]  # may be as undetermined as the start's value
+        how_sure = checks.LEVEL / len(starts), max(checks.MISFIT * tail.unit, rounding)
+        self.features_off = fit.gaps(starts, neighborhood, None, *how_sure)
         how = self.start_determined, first, u - end, tail.unit
         self.start_tolerable = shown.tolerable(starts, *how)
         self.n_trials, self.trials_at = source.n_trials, source.trials_at
@@ -294,6 +300,12 @@ class Diagnostics:
                 f"{'; '.join(shown)}{f'; and {rest} more' if rest > 0 else ''}: "
                 f"{instead if self.prefers_returns else ''}use {_DISTINGUISH}, more neighborhoods "
                 "(n_anchors) or, where the standard error is large, more trials"
+            )
+        if (off := self.features_off).any():
+            found.append(
+                f"the features change the values of starts {self._named(off > 0.0)} by up to "
+                f"{off.max():.3g} from what their transitions say (the start changes the total "
+                f"reward by {tail.unit:.3g}): use features that tell more states apart, or OneHot()"
             )
         if self.rare:
             found.append(

@@ -15,10 +15,10 @@ from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.features.rows import Rows
 from lstd_agent.fit_options import FitOptions, Fitted
 from lstd_agent.rows.factors import Segments
-from lstd_agent.standard_errors import Comparison, batch_standard_errors
+from lstd_agent.standard_errors import Comparison, batch_standard_errors, quantile_of_t
 from lstd_agent.system.approximators import System, values_in_features
 from lstd_agent.system.minimizer import Gain, Solved
-from lstd_agent.system.model import pooled_model
+from lstd_agent.system.model import PooledModel, pooled_model
 from lstd_agent.system.selection import OPEN_TOLERANCE
 from lstd_agent.system.solve import Subsets
 from lstd_agent.trials.encoding import Encoding
@@ -26,7 +26,8 @@ from lstd_agent.trials.encoding import Encoding
 Kind = TypeVar("Kind", bound=np.generic)
 
 # Share of a window's samples that lies outside its bulk, and the number of samples to find it.
-_OUTLIERS, _N_BULK = 0.01, 1000
+# Features change a value if chance explains it less often.
+_OUTLIERS, _N_BULK, _CHANCE = 0.01, 1000, 0.05
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,6 +204,10 @@ class Fit:
             error = float(np.hypot(error, np.linalg.norm(unseen) / len(states)))
         if not any(neighborhood.any() for *_, neighborhood in sides):  # trials start in the first
             error = max(error, conflict(*(states for _, states, _ in sides)))
+        states, neighborhood = (np.concatenate([side[i] for side in sides]) for i in (1, 2))
+        of_first, n = np.arange(len(states)) < len(sides[0][1]), [len(side[1]) for side in sides]
+        contrast = np.where(of_first, 1.0 / n[0], -1.0 / n[1])[None]
+        error = max(error, float(self.gaps(states, neighborhood, contrast)[0]))
         value = float(difference(self.system)[0])
         return Comparison(value, error, len(self.jackknife.n_trials) - 1)
 
@@ -282,7 +287,44 @@ class Fit:
         """Return `standard_errors` of encoded observations (m,) for neighbourhoods (m,)."""
         features = self.encoding.rows(states)
         errors = self.jackknife.errors(lambda system: system.values(features, neighborhood))
-        return np.hypot(errors, self._unseen_outcomes(features, states, neighborhood))
+        errors = np.hypot(errors, self._unseen_outcomes(features, states, neighborhood))
+        return np.maximum(errors, self.gaps(states, neighborhood))
+
+    def gaps(
+        self,
+        states: States,
+        neighborhood: IntArray,
+        contrasts: FloatArray | None = None,
+        chance: float = _CHANCE,
+        least: float = 0.0,
+    ) -> FloatArray:
+        """Return by how much features change values (m,) of counted states; 0 where it is noise.
+
+        The values of the pooled model need no features. If the features suffice, only noise makes
+        a difference, as large as here by ``chance``. Differences up to ``least`` do not matter.
+        With ``contrasts`` (k, m) the answer is about so many sums of values.
+        """
+        source, choice, jackknife = self.source, self.fitted.choice, self.jackknife
+        # A backup that was preferred to the model needs no model.
+        is_model = choice.backup == "model" or not (choice.tried or source.is_sparse)
+        if not (source.are_places and is_model and self.n_batches > 1):
+            return np.zeros(1)
+        features, main = self.encoding.rows(states), self.system.references.main
+
+        def gap(system: System, model: PooledModel) -> FloatArray:
+            off = system.values(features, neighborhood) - model.values[states]
+            return off if contrasts is None else np.asarray(contrasts @ off)
+
+        model = pooled_model(source, self.system.gain, main)
+        off, least = gap(self.system, model), max(least, 1e-9 * float(np.abs(model.values).max()))
+        is_open = (model.open_share[source.starts] > OPEN_TOLERANCE).any()
+        if is_open or not (np.abs(off) > least).any():
+            return np.zeros(len(off))
+        parts = zip(jackknife.systems, jackknife.subsets.parts, jackknife.gains, strict=True)
+        without = [gap(by, pooled_model(part, g.value, main)) for by, part, g in parts]
+        noise = batch_standard_errors(off, np.stack(without), jackknife.n_trials)
+        noise *= quantile_of_t(1.0 - chance, self.n_batches - 1)
+        return np.abs(off) * (np.abs(off) > np.maximum(noise, least))
 
     def _unseen_outcomes(self, f: Rows, states: States, neighborhood: IntArray) -> FloatArray:
         """Return what unseen outcomes may add to the standard errors of values (m,).
