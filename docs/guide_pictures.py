@@ -78,7 +78,9 @@ class Backlog(gym.Env[Any, int]):
 def fitted() -> SeminormLSTDAgent:
     """Return an evaluator of the backlog, fitted to 100 trials."""
     agent = SeminormLSTDAgent(RadialBasis.grid(low=[0], high=[20], n=8))
-    return agent.collect(Backlog(), lambda _: 0, 100, t_max=150, seed=0, progress=False).fit()
+    return agent.collect(
+        Backlog(), lambda _: 0, n_trials=100, t_max=150, seed=0, progress=False
+    ).fit()
 
 
 @styled

@@ -80,7 +80,7 @@ def main(n_runs: int = 5, n_trials: int = 150) -> dict[str, tuple[Estimate, Esti
         numbers = []
         for seed in range(n_runs):
             agent = SeminormLSTDAgent(OneHot())
-            agent.collect(env, rule, n_trials, t_max=500, seed=seed).fit()
+            agent.collect(env, rule, n_trials=n_trials, t_max=500, seed=seed).fit()
             numbers.append((-agent.gain_, cost_of_morning(agent)))
         means = np.mean(numbers, axis=0)
         errors = np.std(numbers, axis=0, ddof=1) / np.sqrt(n_runs)

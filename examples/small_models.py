@@ -96,7 +96,7 @@ def over_runs(
     found = []
     for seed in range(n_runs):
         agent = make_agent()
-        agent.collect(env, policy, n_trials, t_max=t_max, seed=seed, progress=False)
+        agent.collect(env, policy, n_trials=n_trials, t_max=t_max, seed=seed, progress=False)
         found.append(answer(agent.fit()))
     means, errors = np.mean(found, axis=0), np.std(found, axis=0, ddof=1) / np.sqrt(n_runs)
     return [Estimate(float(m), float(e)) for m, e in zip(means, errors, strict=True)]

@@ -411,9 +411,7 @@ class SeminormLSTDAgent(TrialStore):
             options = vars(fit.options).items()
             is_fitted = all(np.array_equal(each, checked[name]) for name, each in options)
             is_fitted = is_fitted and fit.source.n_trials == self.n_trials
-        saved = SavedAgent.of(self.options, self, is_fitted)
-        saved.check_sizes()
-        write(path, saved, MAKERS)
+        write(path, SavedAgent.of(self.options, self, is_fitted), MAKERS)
 
     @classmethod
     def load(
@@ -433,10 +431,6 @@ class SeminormLSTDAgent(TrialStore):
             If the file is not an agent's, of another format, damaged, or lacks a function.
         """
         saved = read(path, SavedAgent, "agent", MAKERS)
-        with refusing(path):
-            saved.check_sizes()
-            if set(saved.options) != set(signature(SeminormLSTDAgent).parameters):
-                raise InvalidInputError(f"its options are {', '.join(map(str, saved.options))}")
         saved = saved.with_functions(path, features=features, distance=distance)
         with refusing(path):
             agent = cls(**saved.options)

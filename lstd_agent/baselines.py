@@ -23,6 +23,7 @@ from lstd_agent.rows.factors import Factor, Layer
 from lstd_agent.rows.kept import TrialRows
 from lstd_agent.system.minimizer import minimize
 from lstd_agent.system.model import pooled_model
+from lstd_agent.trials.counted import times_of
 from lstd_agent.trials.counts import TransitionCounts
 from lstd_agent.trials.kept import KeptTrials
 
@@ -149,8 +150,7 @@ def discounted_lstd(samples: Samples, features: Any, discount: float) -> LinearV
     """
     if not 0.0 <= discount < 1.0:
         raise InvalidInputError(f"discount must be from 0 up to, not 1; got {discount!r}")
-    held = samples.durations if samples.counts is None else samples.counts.duration_sums
-    if held is not None:
+    if times_of(samples) is not None:
         raise InvalidInputError(TIMED)
     means = _Means.of(samples, features, 0.0)
     return means.solved(means.X(discount), 0.0)
@@ -204,12 +204,13 @@ class _Means(NamedTuple):
         """Add up all samples; features after timestep ``last`` do not enter traces."""
         if not 0.0 <= decay <= 1.0:
             raise InvalidInputError(f"decay must be from 0 to 1; got {decay!r}")
-        if callable(features) == (samples.counts is not None):
+        are_counted = not hasattr(samples, "observations")
+        if callable(features) == are_counted:
             told = "features are a table (S, d) of the states of counts, or a function of the "
             raise InvalidInputError(f"{told}observations (n, k) of trials; got {features!r}")
         source: Any
-        if samples.counts is not None:
-            source = CountRows([samples.counts], as_rows(np.asarray(features), samples.n_states))
+        if are_counted:
+            source = CountRows([samples], as_rows(np.asarray(features), samples.n_states))
             source.is_sparse = False
         elif np.isnan(samples.observations).any():
             raise InvalidInputError("baselines are for continuing tasks, and some trials terminate")

@@ -126,9 +126,9 @@ def mean_of(x: FloatArray, axis: int | tuple[int, ...] = 0) -> FloatArray:
 
 
 def rounding_of(R: FloatArray) -> float:
-    """Return the size of rounding in sums of the rewards of a trial; an offset has little."""
+    """Return the size of rounding in mean rewards; an offset has little."""
     spread, largest = np.nanmax(R) - np.nanmin(R), np.nanmax(np.abs(R))
-    return float(R.shape[1] * (_ROUNDING * spread + _OFFSET * largest))
+    return float(_ROUNDING * spread + _OFFSET * largest)
 
 
 def still_missing(R: FloatArray, length: int, least: float = 0.0) -> tuple[float, float, float]:
@@ -191,7 +191,7 @@ def check_tail(
     lengths = np.unique(np.append(every, np.linspace(few, most, 16).astype(int)))
     C = partial_sums(R)
     D = (C[:, [T]] - C[:, T - lengths] - C[:, h + lengths] + C[:, [h]]) / lengths
-    D[np.abs(D) < rounding_of(R) / T] = 0.0
+    D[np.abs(D) < rounding_of(R)] = 0.0
     missing, error, sure = 0.0, np.inf, -1.0
     for group in groups:
         S = np.abs(self_normalized(D[group]))
@@ -256,7 +256,7 @@ def check_own_means(R: FloatArray, unit: float, total: float = 1.0) -> float:
     for n in range(longest, max(1, T // 8) - 1, -max(1, T // 256)):
         m = np.stack([C[:, b + n] - C[:, b] for b in (T // 4, T // 2, T - n)], axis=1) / n
         m = m[np.isfinite(m).all(axis=1)]
-        if T < 4 or len(m) < 8 or (np.ptp(m, axis=0) <= least / T).any():
+        if T < 4 or len(m) < 8 or (np.ptp(m, axis=0) <= least).any():
             return 0.0
         x, y = m.T, np.sort(m, axis=0).T
         ranks = [
@@ -320,7 +320,7 @@ def check_gain(R: FloatArray, gain: float, error: float, unit: float) -> float:
     off = u.mean(axis=0)
     noise = critical(0.5) * np.hypot(np.linalg.norm(u, axis=0) / len(u), error)
     nearest = float(off[np.abs(off).argmin()])
-    least = max(_MISSING * unit, rounding_of(R)) / T
+    least = max(_MISSING * unit / T, rounding_of(R))
     return nearest if (np.abs(off) > noise).all() and abs(nearest) > least else 0.0
 
 
@@ -353,7 +353,7 @@ def check_starts(
     horizons = sorted({max(1, T // 8), max(1, T // 4), max(1, T // 2), T})
     level = LEVEL / 3 / len(horizons)
     n_groups = max(1, len(large(groups)) - 1)
-    least = max(MISFIT * unit, rounding_of(R))
+    least = max(MISFIT * unit, T * rounding_of(R))
     found: dict[int, Misfit] = {}
     between = None
 

@@ -75,8 +75,10 @@ class Diagnostics:
         Whether checked trials were drawn from counts; how many there are, and have each timestep.
     n_recurrent_classes, rank, condition : int or None, ndarray of shape (n,)
         Classes in the tail, None where states cannot be counted; numbers of neighborhoods.
-    choice, features, others : Choice, FeatureSizes, tuple of str
-        How the backup was chosen, how large features are, and further warnings.
+    choice, features, left_out : Choice, FeatureSizes, LeftOut or None
+        How the backup was chosen, how large features are, and samples left out, if many are.
+    n_copies : int
+        Number of checked trials that repeat others, and hardly by chance.
     warnings : list of str
         What is wrong, with what to do; empty where nothing is known to be.
 
@@ -124,7 +126,7 @@ class Diagnostics:
         tail = checks.check_tail(R, [block[:, :T] for block in blocks], groups)
         delta = np.where(skipped, np.nan, R - gain.value * time + v[:, 1:] - v[:, :-1])
         # Trials that were drawn from counts do not show the noise of rewards.
-        rounding = checks.rounding_of(R)
+        rounding = T * checks.rounding_of(R)  # of values, sums of rewards
         least = np.inf if self.drawn else rounding
         early, late = delta[:, : T // 2], checks.late_surprises(delta)
         early = np.nansum(early, axis=1) - np.isfinite(early).sum() / N * late
@@ -180,7 +182,8 @@ class Diagnostics:
             candidates = candidates[np.flatnonzero(seen)]
         self.features, left_out = FeatureSizes.of(candidates, least), fit.fitted.left_out
         too_many = left_out is not None and left_out.number > _MOST_LEFT_OUT * left_out.of
-        self.others = (str(left_out),) * too_many + (trials.copies,) * (not self.drawn)
+        self.left_out = left_out if too_many else None
+        self.n_copies = 0 if self.drawn else trials.n_copies
 
     def conflict(self, a: Any, b: Any) -> float:
         """By how much trials contradict the value of encoded starts ``a`` less that of ``b``."""
@@ -279,7 +282,14 @@ class Diagnostics:
                 f"an error of it changes a start's value by up to {self.stop} times as much: use "
                 f"{_DISTINGUISH}, or another backup, or give gain="
             )
-        found += filter(None, [*self.others, self.features.warning])
+        if self.left_out is not None:
+            found.append(str(self.left_out))
+        if self.n_copies:
+            found.append(
+                f"{self.n_copies} of {self.n_checked} trials are exact copies of others, so that "
+                "standard errors are too small: leave copies out, and seed each differently"
+            )
+        found += filter(None, [self.features.warning])
         unknown = ~self.start_determined & ~self.start_tolerable
         if unknown.any():
             found.append(
@@ -337,6 +347,7 @@ class Diagnostics:
         if self.mean_duration != 1.0:
             share += f", per unit of time (a step takes {self.mean_duration:.4g})"
         error = f" ± {self.gain_error:.2g}".replace(" ± nan", " (gain_error_ computes its error)")
+        noise = f" ± {self.start_error:.2g}".replace(" ± nan", "")
         off = self.gain_conflict, self.start_conflict
         alike = ", NOT CHECKED: few rare rewards decide it" * self.error_unknown
         alike = alike if self.start_agrees else ": NOT ALIKE"
@@ -348,7 +359,7 @@ class Diagnostics:
             f"gain        {self.gain:.6g}{error}, by {self.gain_rows}{share}",
             f"starts      {len(self.starts)}, {int(self.start_determined.sum())} determined, "
             f"samples {min(self.start_samples, default=0.0):.6g} or more",
-            f"start       mean value {self.start_value:.6g} by the features, "
+            f"start       mean value {self.start_value:.6g}{noise} by the features, "
             f"{self.start_rewards:.6g} by rewards{alike}",
             f"errors      are at least what trials contradict: {off[0]:.2g} of the gain, "
             f"{off[1]:.2g} of the start's bias" * any(off),

@@ -15,7 +15,12 @@ from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.features.rows import Rows
 from lstd_agent.fit_options import FitOptions, Fitted
 from lstd_agent.rows.factors import Segments
-from lstd_agent.standard_errors import Comparison, batch_standard_errors, quantile_of_t
+from lstd_agent.standard_errors import (
+    Comparison,
+    batch_standard_errors,
+    quantile_of_t,
+    unseen_errors,
+)
 from lstd_agent.system.approximators import System, values_in_features
 from lstd_agent.system.minimizer import Gain, Solved
 from lstd_agent.system.model import PooledModel, pooled_model
@@ -98,11 +103,11 @@ class Jackknife:
         start = float(first.sums[: first.p] @ solved[0].columns[:, 0] / max(first.n, 1.0))
         if gain.settled is not None:
             return start - float(gain.settled @ solved[-1].columns[:, 0])
-        late = np.flatnonzero(segments.edges[:-1] >= segments.edges[-1] // 2)
-        windows = self.fitted.system.neighborhood_at(segments.edges[late])
-        tail = [(segments.factors[i], k) for i, k in zip(late, windows, strict=True)]
-        sums = sum(x.sums[: x.p] @ solved[k].columns[:, 0] for x, k in tail)
-        return start - float(sums / max(sum(x.n for x, _ in tail), 1.0))
+        runs = segments.factors[segments.tail]
+        windows = self.fitted.system.neighborhood_at(segments.edges[:-1][segments.tail])
+        each = zip(runs, windows, strict=True)
+        sums = sum(x.sums[: x.p] @ solved[k].columns[:, 0] for x, k in each)
+        return start - float(sums / max(sum(x.n for x in runs), 1.0))
 
     @property
     def start_bias(self) -> float:
@@ -329,24 +334,21 @@ class Fit:
     def _unseen_outcomes(self, f: Rows, states: States, neighborhood: IntArray) -> FloatArray:
         """Return what unseen outcomes may add to the standard errors of values (m,).
 
-        What n samples did not show may have a probability of 3/n (two standard errors); its effect
-        is the spread of values in the neighbourhood. It is infinite where values are not determined
-        by all trials, or not without one of the batches.
+        Other values are the neighbourhood's. It is infinite where values are not determined by all
+        trials, or not without one of the batches.
         """
         system, windows, place = self.system, self.system.windows, neighborhood
         if self.fitted.choice.backup == "model":  # the model uses all timesteps
             windows, place = np.array([[0, system.t_max + 1]]), np.zeros_like(neighborhood)
-        moves = self.source.moves_of(windows, self.fitted.evidence)(states)
-        n = np.maximum(of_each(moves, place), 1.0)
-        values, spread = system.values(f, neighborhood), np.zeros(len(states))
+        n = of_each(self.source.moves_of(windows, self.fitted.evidence)(states), place)
+        values, errors = system.values(f, neighborhood), np.zeros(len(states))
         for k in np.unique(neighborhood):
             weight = system.occupancy[k] / max(system.occupancy[k].sum(), 1e-300)
             others, here = self.candidate_values(int(k)), neighborhood == k
-            mean = weight @ others
-            spread[here] = np.sqrt(weight @ (others - mean) ** 2 + (values[here] - mean) ** 2)
+            errors[here] = unseen_errors(n[here], values[here], others, weight)
         known = self.jackknife.seen_without_each(states, neighborhood)
         known &= self.states_determined(states, neighborhood)
-        return np.where(known, 1.5 * spread / n, np.inf)
+        return np.where(known, errors, np.inf)
 
 
 def of_each(by_neighborhood: FloatArray, neighborhood: IntArray) -> FloatArray:

@@ -1,10 +1,10 @@
 """Dataclasses in files: one ``.npz`` of plain arrays, with a JSON text for everything else.
 
 `pack` walks through a value: dataclasses, spaces, tuples and dicts become JSON, their arrays
-members of the file. `unpack` calls the constructors that check what users give, so a file holds
-nothing that a user could not have given. Nothing is pickled, so no code of a file runs. Sizes are
-checked before anything is read, and a digest detects changes. A file is written beside its target
-and then renamed, so an interrupt leaves the old file intact.
+members of the file. `unpack` calls the constructors that check what users give. Nothing is pickled,
+so no code of a file runs. Sizes are checked before anything is read, and a digest detects changes:
+whoever makes a new digest could write false numbers that no check finds. A file is written beside
+its target and then renamed, so an interrupt leaves the old file intact.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from scipy import sparse
 from lstd_agent.errors import EvaluationError, InvalidInputError
 from lstd_agent.features.rows import is_sparse
 
-FORMAT_VERSION = 6
+FORMAT_VERSION = 7
 OLD = 3600.0  # seconds after which nobody writes a draft any more
 
 Arrays: TypeAlias = dict[str, NDArray[Any]]
@@ -194,13 +194,7 @@ def _read_arrays(file: IO[bytes], file_size: int) -> Arrays:
         raise InvalidInputError(f"its {file_size} bytes claim to hold {n_bytes}")
     file.seek(0)
     with np.load(file, allow_pickle=False) as loaded:
-        arrays = {name: loaded[name] for name in loaded.files}
-    for name, part in arrays.items():
-        if part.dtype.kind not in ("U" if name == "facts" else "biuf"):
-            raise InvalidInputError(f"its member {name!r} holds {part.dtype}")
-        if part.dtype.kind == "b" and part.view(np.uint8).max(initial=0) > 1:
-            raise InvalidInputError(f"its member {name!r} holds values other than true and false")
-    return arrays
+        return {name: loaded[name] for name in loaded.files}
 
 
 def _digest(held: Any, arrays: Arrays) -> str:

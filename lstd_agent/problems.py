@@ -17,10 +17,10 @@ rems that is much smaller.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -28,6 +28,8 @@ from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.environments import model_of
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.features.tables import GaussianFeatures
+from lstd_agent.rows.counts import CountRows
+from lstd_agent.rows.factors import Layer
 from unichain_gym import MarkovChain, TabularMDP, make_mdp
 
 if TYPE_CHECKING:
@@ -129,6 +131,56 @@ def random_problem(environment: str, seed: int) -> tuple[MarkovChain, FloatArray
     """
     chain = random_chain(environment, seed)
     return chain, chain.stepwise_distributions(10 * chain.mixing_time(), tol=0.0)
+
+
+class ChainRows(CountRows):
+    """Rows of a chain's states, by distributions (t_max + 1, S) and a table (S, d) of features.
+
+    Rewards and durations are means. Timesteps after ``t_max`` stand for p*.
+    """
+
+    support_threshold = 1e-8
+    is_sparse, n_trials = False, 0
+
+    def __init__(
+        self,
+        chain: MarkovChain,
+        distributions: FloatArray,
+        table: FloatArray,
+        terminal: int | None = None,
+        *,
+        rcond: float = 1e-10,
+    ) -> None:
+        self.chain, P = chain, chain.transition_matrix
+        self.visits: Any = distributions
+        self.t_max, self.rcond = len(distributions) - 1, rcond
+        self.table = self.candidate_features = np.asarray(table, dtype=np.float64)
+        seen: Any = distributions.any(axis=0)
+        while (more := seen | (P.T @ seen > 0.0)).sum() > seen.sum():
+            seen = more
+        self._set_seen(seen, terminal)
+
+    def merged(self, start: int, stop: int, group: Any = None) -> Iterator[Layer]:
+        """Yield one layer."""
+        chain, [visits] = self.chain, self._visits_in(np.array([[start, stop]]))
+        times = np.ones(chain.n_states) if chain.durations is None else chain.durations
+        of_states = self.rows, visits, chain.reward, times, self._lives
+        yield Layer(*of_states, self.rows, chain.transition_matrix)
+
+    def layers(self, start: int, stop: int, groups: Any = None) -> Iterator[Layer]:
+        """Yield timesteps backwards."""
+        for t in reversed(range(start, stop)):
+            yield from self.merged(t, t + 1)
+
+    def transitions(self, start: int = 0, stop: int | None = None) -> Any:
+        """Return the transition matrix."""
+        return self.chain.transition_matrix
+
+    def _visits_in(self, windows: IntArray, group: Any = None) -> FloatArray:
+        inside = [self.visits[a:b].sum(axis=0) for a, b in windows.tolist()]
+        late = windows[:, :1] > self.t_max
+        settled: Any = self.chain.stationary_distribution if late.any() else 0.0
+        return np.where(late, settled, inside)
 
 
 def settled_time(chain: MarkovChain, distributions: FloatArray) -> int:

@@ -95,8 +95,8 @@ class StartValueCallback(BaseCallback):
         self.evaluations: list[PolicyEvaluation] = []
         self._features, self._options, self._deterministic = features, options, deterministic
         self._every, self._next, self._env = check_integer("every", every, 1), 0, env
-        self._how: Any = check_integer("n_trials", n_trials, 2), check_integer("t_max", t_max, 1)
-        self._how += (seed,)
+        self._how: Any = {"n_trials": check_integer("n_trials", n_trials, 2), "seed": seed}
+        self._how["t_max"] = check_integer("t_max", t_max, 1)
 
     def _on_training_start(self) -> None:
         self._next = self.num_timesteps
@@ -122,7 +122,7 @@ class StartValueCallback(BaseCallback):
         """Evaluate a ``model`` as the callback does; ``n_steps`` is recorded in the result."""
         policy = partial(model.predict, deterministic=self._deterministic)
         agent = SeminormLSTDAgent(self._features, **self._options)
-        agent.collect(self._env, policy, *self._how, batched=True)
+        agent.collect(self._env, policy, **self._how, batched=True)
         agent._fit()  # its warnings are given here, with the step of learning
         if found := agent.diagnostics().warnings:
             warnings.warn(f"after {n_steps} steps: {'; '.join(found)}", FitWarning, stacklevel=2)

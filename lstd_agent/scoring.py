@@ -135,7 +135,7 @@ def trials(
 
 
 def _run(agent: SeminormLSTDAgent, env: Any, policy: Any, budget: Budget, seed: int) -> Any:
-    return agent.collect(env, policy, budget.n_trials, budget.t_max, seed)
+    return agent.collect(env, policy, n_trials=budget.n_trials, t_max=budget.t_max, seed=seed)
 
 
 def _tabular(*problem: Any) -> Any:

@@ -20,6 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
@@ -33,6 +34,19 @@ def batch_standard_errors(
     means = values + (1.0 / weight - 1.0)[:, None] * (values - without)
     deviation = means - weight @ means
     return np.asarray(np.sqrt(weight @ deviation**2 / (len(means) - 1)))
+
+
+def unseen_errors(
+    n: NDArray[np.number], values: FloatArray, others: FloatArray, weight: FloatArray
+) -> FloatArray:
+    """Return what unseen outcomes may add to the errors of values (...) of n samples (...).
+
+    What n samples did not show may have a probability of 3/n (two standard errors). Its effect is
+    the spread about the value of others (M,), by weights (M,) that sum to 1.
+    """
+    mean = weight @ others
+    spread = np.sqrt(weight @ (others - mean) ** 2 + (values - mean) ** 2)
+    return np.asarray(1.5 * spread / np.maximum(n, 1.0))
 
 
 def quantile_of_t(level: float, degrees: int) -> float:

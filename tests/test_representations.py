@@ -39,7 +39,7 @@ def test_exact_answers_are_tables() -> None:
 def test_answers_from_trials_are_tables() -> None:
     agent = SeminormLSTDAgent(OneHot())
     assert "not fitted" in agent._repr_html_()
-    agent.collect("Unichain-h6-v0", [1, 1, 1, 0, 0, 0], 1000, 60, 0).fit()
+    agent.collect("Unichain-h6-v0", [1, 1, 1, 0, 0, 0], n_trials=1000, t_max=60, seed=0).fit()
     shown = agent._repr_html_()
     assert ">gain</th>" in shown
     assert "<pre>anchor  stop" in shown

@@ -27,9 +27,9 @@ from unichain_gym.outcomes import draw_thresholds, read_count, read_generator, r
 from unichain_gym.structure import edges
 from unichain_gym.summary import html_table
 
-BLOCK, SHORT = 1_000, 5_000  # draws at once; a path of fewer steps takes single steps
+BLOCK, SHORT = 1_000, 2_000  # draws at once; a path of fewer steps takes single steps
 LONGEST_RUN, MOST_RUNS = 8, 32  # the steps of a run; the runs of a state, rounded up
-MOST_CELLS, PER_STEP = 2**19, 2  # of runs of several steps: in all; for each step of the path
+MOST_CELLS = 2**19  # of runs of several steps
 LISTED = 2**14  # cells that are read from lists
 FIRST_RUNS = 500  # single ones, before the first pieces
 # Pieces of n runs in all: as many as are left, and SPARE; or as save more single runs than they
@@ -110,9 +110,8 @@ def simulate(chain: RewardProcess, n_steps: int, seed: int | np.random.Generator
     n_steps = read_count("n_steps", n_steps)
     require_room("a path", n_steps)
     rng = read_generator(seed, "seed")
-    thresholds = draw_thresholds(chain.initial_distribution)
-    start = int(np.searchsorted(thresholds, rng.random(), side="right"))
     table = chain._outcomes
+    start = int(np.searchsorted(table.start, rng.random(), side="right"))
     drawn = table.draw(start, n_steps, rng)
     states = np.full(n_steps + 1, start)
     states[1:] = table.after[drawn]
@@ -128,7 +127,7 @@ class OutcomeTable:
 
     Columns, one entry for each outcome: its state, the next state ``after``, the probability ``p``,
     reward, duration (None if all are 1) and action (None for a chain without an MDP). ``first`` is
-    the first outcome of each state, (S + 1,).
+    the first outcome of each state, (S + 1,); ``start`` has the thresholds of the first state.
     """
 
     def __init__(self, chain: RewardProcess) -> None:
@@ -150,7 +149,7 @@ class OutcomeTable:
         self.duration = None if tau is None else tau[taken]
         count = np.bincount(self.state, minlength=chain.n_states)
         self.first = np.concatenate(([0], np.cumsum(count)))
-        self._runs: dict[int, Runs] = {}  # by size
+        self.start = draw_thresholds(chain.initial_distribution)
 
     @cached_property
     def thresholds(self) -> FloatArray:
@@ -162,17 +161,18 @@ class OutcomeTable:
         thresholds[self.first[1:] - 1] = np.inf
         return thresholds
 
+    @cached_property
+    def _runs(self) -> Runs:
+        return Runs(self)
+
     def draw(self, state: int, n: int, rng: np.random.Generator) -> IntArray:
         """Draw the n outcomes of a path from a state."""
         count = np.diff(self.first)
         width = _power_of_two(count.max())
         # The table must not take much more memory than the outcomes, nor more time than it saves.
-        most = min(4 * self.p.size + 10**6, n * width.bit_length())
+        most = min(4 * self.p.size + 10**6, max(n * width.bit_length(), MOST_CELLS))
         if n > SHORT and count.size * width <= most:
-            size = min(PER_STEP * n, MOST_CELLS).bit_length()
-            if size not in self._runs:
-                self._runs[size] = Runs(self, 2**size)
-            return self._runs[size].draw(state, n, rng)
+            return self._runs.draw(state, n, rng)
         columns: Any = self.first, self.thresholds, self.after
         first, thresholds, after = (
             column.tolist() if column.size <= n + 1 else memoryview(column) for column in columns
@@ -187,31 +187,31 @@ class OutcomeTable:
 
 
 class Runs:
-    """The runs of a few steps from every state, as many steps as fit in ``most`` cells.
+    """The runs of a few steps from every state, as many steps as fit in `MOST_CELLS`.
 
-    Each state has ``width`` cells. Cell i has the places 2 i and 2 i + 1; ``cut`` is the
+    Each state has ``width`` cells. Cell i has the places i and i + n_cells; ``cut`` is the
     probability of the first one in the cell (Walker, 1977, ACM Trans. Math. Softw. 3). A place has
-    a ``run``, a row of ``steps`` (n_runs, n_steps), and leads to the first place of a state.
+    a ``run``, a row of ``steps`` (n_runs, n_steps); the first cell of the state that it leads to is
+    ``following``.
     """
 
-    def __init__(self, table: OutcomeTable, most: int) -> None:
+    def __init__(self, table: OutcomeTable) -> None:
         first, n = table.first, table.first.size - 1
-        row, state, p = table.state, table.after, table.p
+        row, state, p, degree = table.state, table.after, table.p, np.diff(first)
         steps = np.arange(p.size, dtype=np.int32)[:, None]
-        width = self.width = _power_of_two(np.diff(first).max())
-        while steps.shape[1] < LONGEST_RUN and width < MOST_RUNS:
-            count = np.diff(first)[state]
-            width = _power_of_two(np.bincount(row, count).max())
-            if n * width > most or width > MOST_RUNS:
+        width = _power_of_two(degree.max())
+        while steps.shape[1] < LONGEST_RUN and p.size <= MOST_CELLS:
+            count = degree[state]
+            wider = _power_of_two(np.bincount(row, count).max())
+            if wider > MOST_RUNS or n * wider > MOST_CELLS:
                 break
-            self.width = width
-            parent = np.repeat(np.arange(state.size), count)
-            j = np.arange(parent.size) + (first[state] - np.cumsum(count) + count)[parent]
-            row, state, p = row[parent], table.after[j], p[parent] * table.p[j]
-            steps = np.concatenate((steps[parent], j[:, None]), axis=1, dtype=np.int32)
-        width = self.width
+            j = np.repeat(first[state] - np.cumsum(count) + count, count)
+            j += np.arange(j.size)
+            row, p = np.repeat(row, count), np.repeat(p, count) * table.p[j]
+            steps = np.column_stack((np.repeat(steps, count, axis=0), j.astype(np.int32)))
+            width, state = wider, table.after[j]
         begin, count = width * np.arange(n), np.bincount(row)
-        cell = np.arange(row.size) + (begin - np.cumsum(count) + count)[row]
+        cell = np.arange(row.size) + np.repeat(begin - np.cumsum(count) + count, count)
         share, run = np.zeros(n * width), np.repeat(np.cumsum(count) - count, width)
         share[cell], run[cell] = width * p, np.arange(row.size)
         order = np.argsort(share.reshape(n, width) >= 1.0, axis=1, kind="stable")
@@ -219,31 +219,31 @@ class Runs:
         share, run = share[order], run[order]
         # A cell with less than its share is filled up by one with more. When that one has given
         # too much, it is filled up next.
-        cut, runs = np.ones(n * width), np.stack((run, run), axis=1)
+        donor = np.arange(share.size)
         cell, small, large = begin, begin + 1, begin + width - 1
         for _ in range(width - 1):
-            cut[cell] = filled = share.take(cell)
-            runs[cell, 1] = run.take(large)
-            share[large] = left = share.take(large) - np.maximum(1.0 - filled, 0.0)
+            donor[cell] = large
+            share[large] = left = share.take(large) - np.maximum(1.0 - share.take(cell), 0.0)
             is_spent = left < 1.0
             cell = np.where(is_spent, large, small)
             small, large = small + ~is_spent, large - is_spent
-        self.cut, self.run, self.steps = np.repeat(cut, 2), runs.ravel(), steps
-        self.following = 2 * width * state[self.run]
+        self.width, self.steps, self.cut = width, steps, share
+        self.run = np.concatenate((run, run.take(donor)))
+        self.following = (width * state).astype(np.min_scalar_type(-share.size)).take(self.run)
         columns: Any = self.cut, self.following
         self._columns = [c.tolist() if c.size <= LISTED else memoryview(c) for c in columns]
 
     def draw(self, state: int, n: int, rng: np.random.Generator) -> IntArray:
         """Draw the n outcomes of a path from a state."""
         cuts, following = self._columns
-        place, n_runs = 2 * self.width * state, -(-n // self.steps.shape[1])
+        place, n_cells, n_runs = self.width * state, self.cut.size, -(-n // self.steps.shape[1])
         pieces, ends, size = np.zeros((1, 0), dtype=np.int64), [0], 1
         unused: dict[int, list[int]] = {}  # pieces by start
         path, length, n_left, n_starts = [pieces.ravel()], 0, FIRST_RUNS, 0
         while length < n_runs:
             taken, n_rest = [], n_runs - length
-            firsts, draws = self._draw_cells(min(n_left, n_rest, BLOCK), rng)
-            for first, u in zip(firsts.tolist(), draws.tolist(), strict=True):
+            cells, draws = self._draw_cells(min(n_left, n_rest, BLOCK), rng)
+            for cell, u in zip(cells.tolist(), draws.tolist(), strict=True):
                 while place in unused and n_rest > 0:
                     i = unused[place].pop()
                     if not unused[place]:
@@ -253,20 +253,21 @@ class Runs:
                     n_rest -= size
                 if n_rest <= 0:
                     break
-                place += first
-                place += u >= cuts[place]
+                place += cell
+                if u >= cuts[place]:
+                    place += n_cells
                 taken.append(place)
                 place = following[place]
-            found = np.array(taken, dtype=np.int64)
+            found = np.fromiter(taken, np.int64, len(taken))
             drawn = np.repeat(found, np.where(found < 0, size, 1))
             drawn[drawn < 0] = pieces[:, ~found[found < 0]].T.ravel()
             path.append(drawn)
             length += drawn.size
-            n_left -= firsts.size
+            n_left -= cells.size
             if length >= n_runs or (n_left > 0 and len(unused) >= FEW_LEFT * n_starts):
                 continue
             starts, n_rest = self.following[np.concatenate(path)], n_runs - length
-            n_states = np.count_nonzero(np.bincount(starts // (2 * self.width)))
+            n_states = np.count_nonzero(np.bincount(starts >> (self.width.bit_length() - 1)))
             n_drawn = max(SPARE * n_rest, (SPREAD * n_states * n_rest) ** 0.5)
             n_drawn = int(min(n_drawn, GROWTH * length, MOST_DRAWN))
             size, unused = 2 + int(PIECE_LENGTH * n_drawn**0.5), {}
@@ -276,25 +277,24 @@ class Runs:
             for i, start in enumerate(starts.tolist()):
                 unused.setdefault(start, []).append(i)
             n_left, n_starts = max(FIRST_RUNS, n_drawn // SINGLE_RUN), len(unused)
-        outcomes = self.steps.take(self.run[np.concatenate(path)[:n_runs]], axis=0)
+        outcomes = self.steps.take(self.run.take(np.concatenate(path)[:n_runs]), axis=0)
         return np.asarray(outcomes.ravel()[:n], dtype=np.int64)
 
     def _draw_cells(self, size: Any, rng: np.random.Generator) -> tuple[IntArray, FloatArray]:
-        """Draw the first place of a cell, and a uniform number that decides between its places."""
+        """Draw a cell of a row, and a uniform number that decides between its places."""
         draws = rng.random(size) * self.width
         cells = draws.astype(np.int64)
         draws -= cells
-        return 2 * cells, draws
+        return cells, draws
 
     def _draw_together(self, starts: IntArray, n: int, rng: np.random.Generator) -> IntArray:
         """Draw the places of n runs from each start, (n, n_starts)."""
         drawn, draws = self._draw_cells((n, starts.size), rng)
-        at, cut, is_second = starts.copy(), np.empty(starts.size), np.empty(starts.size, dtype=bool)
+        at, cut = starts.copy(), np.empty(starts.size)
         for places, u in zip(drawn, draws, strict=True):
             places += at
             self.cut.take(places, out=cut, mode="clip")  # "clip" saves NumPy's check of indices
-            np.greater_equal(u, cut, out=is_second)
-            places += is_second
+            places += self.cut.size * (u >= cut)
             self.following.take(places, out=at, mode="clip")
         return drawn
 

@@ -26,6 +26,8 @@ from scipy import sparse
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.rows.classes import closed_classes
+from lstd_agent.rows.factors import MIN_SAMPLES
+from lstd_agent.standard_errors import unseen_errors
 from lstd_agent.system.sparse_solvers import SumsUntil
 from lstd_agent.trials.counts import ActionCounts
 from lstd_agent.trials.kept import NO_TIME
@@ -33,7 +35,7 @@ from lstd_agent.trials.kept import NO_TIME
 # Values with a larger open share are not determined; a class with fewer transitions may not be
 # closed; smaller numbers, relative to values, are rounding. With more states than _MOST_STATES,
 # errors are a mean over some random directions of the noise.
-_OPEN, _ENOUGH, _ROUNDING, _MOST_STATES, _DIRECTIONS, _FEW = 0.05, 100, 1e-9, 500, 400, 10
+_OPEN, _ENOUGH, _ROUNDING, _MOST_STATES, _DIRECTIONS = 0.05, 100, 1e-9, 500, 400
 _CHUNK_SIZE = 2**21
 
 
@@ -182,12 +184,11 @@ class ActionValues:
     def unseen_errors(self) -> FloatArray:
         """What unseen outcomes of pairs with few samples may add to errors of action values (S, A).
 
-        An outcome that n samples did not show may have a probability of 3/n (two standard errors).
+        Other values are those of all visits.
         """
         n, v = self._chain.n_samples, np.nan_to_num(self.values)
-        visits = n.sum(axis=1) / n.sum()
-        spread = np.sqrt(visits @ (v - visits @ v) ** 2 + (v - visits @ v) ** 2)
-        own = np.where(n < _FEW, 1.5 * spread[:, None] / np.maximum(n, 1), 0.0)
+        errors = unseen_errors(n, v[:, None], v, n.sum(axis=1) / n.sum())
+        own = np.where(n < MIN_SAMPLES, errors, 0.0)
         carried = sum(np.square(q).sum(axis=2) for q, _ in self._changes(own))
         return np.asarray(np.sqrt(own**2 + carried))
 

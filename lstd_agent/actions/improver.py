@@ -22,7 +22,6 @@ from lstd_agent.actions import pair_equations as lstdq
 from lstd_agent.actions.chain_values import ActionValues, PolicyChain
 from lstd_agent.actions.record import Undecided, earned, means_of
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
-from lstd_agent.errors import InvalidInputError
 from lstd_agent.trials.counts import ActionCounts
 from lstd_agent.trials.kept import KeptTrials, check_timed
 from lstd_agent.trials.policies import ActionNumbers
@@ -114,21 +113,11 @@ class Improver:
 
     def __init__(self, encoding: Any, actions: ActionNumbers, n_errors: float) -> None:
         self.encoding, self.n_errors = encoding, n_errors
-        self.n_actions, self.first_action = actions
+        self.numbers = self.n_actions, self.first_action = actions
 
     def reduced(self, trials: KeptTrials) -> Any:
         """Return the kept part of trials; of vectors, all."""
         return trials
-
-    def restore(self, samples: tuple[Any, ...], tried: Sequence[IntArray]) -> None:
-        """Take the samples of a saved search, and check the policies that it tried."""
-        self._restore(*samples)
-        latest = self.snapshot()
-        low, high = (UNKNOWN, self.n_actions - 1) if latest.ndim else (0, int(latest))
-        for each in (*tried, latest):
-            is_right = each.dtype.kind == "i" and each.shape == latest.shape
-            if not is_right or each.min() < low or each.max() > high:
-                raise InvalidInputError(f"{each} is no policy of such samples")
 
     def policy(self, snapshot: IntArray | None = None) -> Any:
         """Return the policy, or a snapshot's, as `SeminormLSTDAgent.collect` takes it.
@@ -255,14 +244,8 @@ class CountedImprover(Improver):
         """What a file holds of the improver."""
         return self.counts, self.starts, self.actions
 
-    def _restore(self, counts: ActionCounts, starts: FloatArray, actions: IntArray) -> None:
-        S, A = len(self.actions), self.n_actions
-        if (counts.n_states, counts.n_actions, counts.n_batches) != (S, A, 1):
-            raise InvalidInputError(f"its counts are not of {S} states and {A} actions")
-        if starts.shape != (S,) or not (np.isfinite(starts) & (starts >= 0.0)).all():
-            raise InvalidInputError(f"its starts are not of {S} states")
-        if actions.shape != (S,):
-            raise InvalidInputError(f"its policy is not of {S} states")
+    def restore(self, counts: ActionCounts, starts: FloatArray, actions: IntArray) -> None:
+        """Take the samples of a saved search."""
         self.counts, self.starts, self.actions = counts, starts, actions
 
     def _rule(self, snapshot: IntArray | None) -> Callable[[States], IntArray]:
@@ -380,13 +363,9 @@ class VectorImprover(Improver):
         """The trials of each iteration, from which all fits follow."""
         return tuple(self.rounds[: len(self.fits)])
 
-    def _restore(self, *samples: tuple[KeptTrials, ...]) -> None:
+    def restore(self, *samples: tuple[KeptTrials, ...]) -> None:
+        """Take the samples of a saved search, and fit them again."""
         for rounds in samples:
-            for kept in rounds:
-                self.encoding.encode_logged(kept.observations)
-                n = self.n_actions
-                if kept.actions is None or kept.actions.min() < 0 or kept.actions.max() >= n:
-                    raise InvalidInputError(f"its actions are not all from 0 to {n - 1}")
             self.add(rounds, earned([means_of(kept) for kept in rounds]))
             self.evaluate_start()
             self.improve()

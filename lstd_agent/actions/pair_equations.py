@@ -24,7 +24,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
-from lstd_agent.errors import InvalidInputError, NotFittedError
+from lstd_agent.errors import NotFittedError
+from lstd_agent.features.rows import dense
+from lstd_agent.features.tables import CheckedFeatures
 from lstd_agent.rows import factors
 from lstd_agent.system.minimizer import minimize
 from lstd_agent.trials.kept import NO_TIME, KeptTrials
@@ -57,20 +59,20 @@ class PairFeatureRows:
     n_actions: int
     given: PairFeatures | None
 
+    @cached_property
+    def _given(self) -> CheckedFeatures | None:
+        return None if self.given is None else CheckedFeatures(self.given)
+
     def __call__(self, states: States) -> FloatArray:
         """Return features (n, A, D) of encoded observations (n, k); 0 where trials are over."""
-        n, A, over, given = len(states), self.n_actions, ended(states), self.given
+        n, A, over, given = len(states), self.n_actions, ended(states), self._given
         if given is None:
             f = np.column_stack((self.encoding.features(states), np.ones(n)))
             rows: FloatArray = np.einsum("ab,nd->nabd", np.eye(A), f).reshape(n, A, -1)
         else:
-            # Copies: a function may compute in place, and return the same array for each action.
+            # Copies: a function may compute in place.
             finite = np.where(over[:, None], 0.0, states)
-            parts = [np.array(given(finite.copy(), np.full(n, a)), np.float64) for a in range(A)]
-            for part in parts:
-                if part.ndim != 2 or len(part) != n or not np.isfinite(part).all():
-                    told = f"pair_features of {n} observations and actions must be {n} rows of "
-                    raise InvalidInputError(f"{told}finite numbers; got shape {part.shape}")
+            parts = [dense(given(finite.copy(), np.full(n, a))) for a in range(A)]
             rows = np.stack(parts, axis=1)
         rows[over] = 0.0
         return rows

@@ -30,7 +30,7 @@ from lstd_agent.packing import Makers, function, read, refusing, write
 from lstd_agent.persistence import MAKERS
 from lstd_agent.trials.collect import AnyEnv, Explore, Request, check_explore
 from lstd_agent.trials.encoding import ObservationKind, make_encoding
-from lstd_agent.trials.policies import Policy, as_given, discrete_actions, make_actor
+from lstd_agent.trials.policies import Policy, as_given, discrete_actions, in_words, make_actor
 from lstd_agent.trials.recording import Recording
 from lstd_agent.trials.store import Termination
 from lstd_agent.trials.workers import EnvSource, collect, make_env, spaces_of
@@ -42,14 +42,7 @@ if TYPE_CHECKING:
 _OPTIONS = "t_max", "n_trials", "n_errors", "on_termination", "observations"
 
 # The types of its file.
-_MAKERS: Makers = {
-    **MAKERS,
-    SavedSearch: SavedSearch,
-    Iteration: Iteration,
-    # Names in earlier files.
-    type("CountedSamples", (), {}): lambda counts, starts, actions: (counts, starts, actions),
-    type("VectorSamples", (), {}): lambda rounds: rounds,
-}
+_MAKERS: Makers = {**MAKERS, SavedSearch: SavedSearch, Iteration: Iteration}
 
 # A policy is worse if its trials earn less by so many standard errors. Vector environments made
 # here run at least so many trials at a time (few copies are slow), in at most so many shards.
@@ -319,7 +312,7 @@ class PolicyIteration:
         """
         options, improver = {name: getattr(self, name) for name in _OPTIONS}, self._improver
         record = tuple(self.iterations), self.converged, self._begins_with_policy
-        head = options, self.explore, self.entropy, improver.encoding.space
+        head = options, self.explore, self.entropy, improver.encoding.space, improver.numbers
         write(path, SavedSearch(*head, *record, tuple(self._tried), improver.samples), _MAKERS)
 
     @classmethod
@@ -347,19 +340,16 @@ class PolicyIteration:
         if explore is function:
             told = f"the search in {path} explores by a function: give it to load(..., explore=...)"
             raise InvalidInputError(told)
-        with refusing(path):
-            if set(saved.options) != set(_OPTIONS):
-                raise InvalidInputError(f"its options are {list(saved.options)}")
         given: Any = {"explore": explore, "features": features, "pair_features": pair_features}
         search = cls(env, **saved.options, **given)
-        space = search._improver.encoding.space
-        if space != saved.space:
-            told = f"the search in {path} is one of observations of {saved.space}; the environment "
-            told += f"has {space}"
-            raise InvalidInputError(told)
+        improver = search._improver
+        if (improver.encoding.space, improver.numbers) != (saved.space, saved.actions):
+            told = f"the search in {path} is one of observations of {saved.space} and actions "
+            told += f"{in_words(saved.actions)}; the environment has {improver.encoding.space} and "
+            raise InvalidInputError(f"{told}{in_words(improver.numbers)}")
         search.entropy, search.iterations = saved.entropy, list(saved.iterations)
         search.converged, search._tried = saved.converged, list(saved.tried)
         search._begins_with_policy = saved.begins_with_policy
         with refusing(path):
-            search._improver.restore(saved.samples, saved.tried)
+            improver.restore(*saved.samples)
         return search

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from lstd_agent.arrays import FloatArray, IntArray
-from lstd_agent.errors import InvalidInputError, check_integer
+from lstd_agent.errors import InvalidInputError
 from lstd_agent.trials.kept import NO_TIME, KeptTrials
+from lstd_agent.trials.policies import ActionNumbers
 
 
 def means_of(trials: KeptTrials) -> FloatArray:
@@ -113,14 +114,6 @@ class Iteration:
     reward_error: float
     n_changes: int
 
-    def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.type == "int":
-                check_integer(field.name, value, 0)
-            elif not isinstance(value, float | int) or isinstance(value, bool):
-                raise InvalidInputError(f"{field.name} must be a number; got {value!r}")
-
 
 @dataclass(frozen=True, eq=False)
 class SavedSearch:
@@ -130,19 +123,9 @@ class SavedSearch:
     explore: Any
     entropy: int
     space: Any
+    actions: ActionNumbers
     iterations: tuple[Iteration, ...]
     converged: bool
     begins_with_policy: bool
     tried: tuple[IntArray, ...]
     samples: Any
-
-    def __post_init__(self) -> None:
-        check_integer("entropy", self.entropy, 0)
-        flags = self.converged, self.begins_with_policy
-        if not all(isinstance(flag, bool) for flag in flags):
-            raise InvalidInputError(f"flags are true or false; got {flags}")
-        if not all(isinstance(each, tuple) for each in (self.iterations, self.tried)):
-            raise InvalidInputError("it has no list of iterations")
-        numbers = [each.number for each in self.iterations]
-        if numbers != list(range(len(self.tried))):
-            raise InvalidInputError(f"its {len(self.tried)} iterations are numbered {numbers}")

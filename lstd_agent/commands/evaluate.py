@@ -64,7 +64,14 @@ def evaluate(args: argparse.Namespace) -> int:
     try:
         with trial_inputs.hinting_at_restart():
             trial_inputs.check_cost(args, envs, policy, t_max)
-            agent.collect(envs, policy, args.trials, t_max, seed=args.seed, progress=not args.quiet)
+            agent.collect(
+                envs,
+                policy,
+                n_trials=args.trials,
+                t_max=t_max,
+                seed=args.seed,
+                progress=not args.quiet,
+            )
     except KeyboardInterrupt as interrupt:
         status = running.interrupted_status(interrupt)
         told = f"{agent.n_trials} trials" if agent.n_trials else "no trial has"

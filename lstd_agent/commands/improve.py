@@ -94,7 +94,9 @@ def make_search(args: argparse.Namespace, envs: Any, t_max: int, features: Any) 
     """Return a search, or the one to go on with."""
     if not args.resume:
         numbers = {"explore": args.explore, "n_errors": args.n_errors, "seed": args.seed}
-        return PolicyIteration(envs, t_max, args.trials, features=features, **numbers)
+        return PolicyIteration(
+            envs, t_max=t_max, n_trials=args.trials, features=features, **numbers
+        )
     search = PolicyIteration.load(args.save, envs, features=features)
     if (search.t_max, search.n_trials) != (t_max, args.trials):
         told = f"the search in {args.save} has --t-max {search.t_max} --trials "

@@ -149,7 +149,7 @@ def check_cost(args: argparse.Namespace, envs: Any, policy: FloatArray, t_max: i
     if n_steps < _CHEAP_STEPS:
         return
     start = time.perf_counter()
-    SeminormLSTDAgent(OneHot()).collect(envs, policy, envs.num_envs, few, seed=0)
+    SeminormLSTDAgent(OneHot()).collect(envs, policy, n_trials=envs.num_envs, t_max=few, seed=0)
     rate = envs.num_envs * (few + 1) / (time.perf_counter() - start)
     minutes = n_steps / rate / 60.0
     cost = f"{args.trials:,} trials of {t_max + 1:,} timesteps are {n_steps:.3g} steps, about "

@@ -176,9 +176,9 @@ def feature_table(features: Features, observations: NDArray[np.generic]) -> Rows
     _refuse_names(features)
     n = len(observations)
     if isinstance(features, Transformer):
-        return _Checked(features.transform)(observations.reshape(n, -1))
+        return CheckedFeatures(features.transform)(observations.reshape(n, -1))
     if callable(features) and not isinstance(features, TableBuilder):
-        return _Checked(features)(observations)
+        return CheckedFeatures(features)(observations)
     return as_rows(features.table(n) if isinstance(features, TableBuilder) else features, n)
 
 
@@ -187,7 +187,7 @@ def vector_features(features: Features) -> Callable[[FloatArray], Rows]:
     _refuse_names(features)
     function = getattr(features, "transform", features)
     if callable(function) and not isinstance(features, TableBuilder):
-        return _Checked(function)
+        return CheckedFeatures(function)
     told = f"{type(features).__name__} features need Discrete observations; for vectors give a "
     told += "function, a transformer, RadialBasis, Polynomial or TileCoding"
     raise InvalidInputError(told)
@@ -200,26 +200,32 @@ def _refuse_names(features: Any) -> None:
 
 
 @dataclass
-class _Checked:
-    """A function of observations, checked to return features (n, d) with the same d.
+class CheckedFeatures:
+    """A function of observations, or with actions of pairs, that returns features (n, d).
 
-    A function of one observation, or of a batch as a whole, may return n rows by chance. So once,
-    where observations differ, features of the last one are computed alone too.
+    It is checked to return the same d. A function of one observation, or of a batch as a whole, may
+    return n rows by chance. So once, where observations differ, features of the last one are
+    computed alone too.
     """
 
-    compute: Callable[[NDArray[Any]], Any]
+    compute: Callable[..., Any]
     d: int = 0
     is_tried: bool = False
 
-    def __call__(self, observations: NDArray[Any]) -> Rows:
+    def __call__(self, observations: NDArray[Any], *actions: NDArray[Any]) -> Rows:
+        """Return the features (n, d) of observations (n, ...), or of pairs with actions (n,)."""
         n, last = len(observations), observations[-1:].copy()  # a function may compute in place
         is_new = not (self.is_tried or (observations == last).all())
         shape, example = ("(n,)", "x, x**2") if last.ndim == 1 else ("(n, k)", "x, x[:, 0] ** 2")
         hint = f": features take a batch {shape}, here {observations.shape}, of flat observations, "
         hint += f"and return (n, d), for example lambda x: np.c_[{example}]"
+        if actions:
+            hint = f": pair_features take batches of observations, here {observations.shape}, and "
+            hint += "of actions (n,) from 0, and return (n, d)"
         try:
-            rows = as_rows(self.compute(observations), n, hint)
-            alone = as_rows(self.compute(last), 1, hint) if is_new else rows[-1:]
+            rows = as_rows(self.compute(observations, *actions), n, hint)
+            of_last = (last, *(each[-1:] for each in actions))
+            alone = as_rows(self.compute(*of_last), 1, hint) if is_new else rows[-1:]
         except (EvaluationError, MemoryError):
             raise
         except Exception as error:  # a user's function may raise anything

@@ -324,9 +324,14 @@ class Segments:
         return self.factors[i:j]
 
     @property
+    def tail(self) -> slice:
+        """The runs of the second half of all timesteps."""
+        return slice(int(np.searchsorted(self.edges, self.edges[-1] // 2)), None)
+
+    @property
     def mean_of_tail(self) -> FloatArray:
-        """Mean row (..., 2 p + q) of the second half of all timesteps."""
-        runs = self.between(int(self.edges[-1]) // 2, int(self.edges[-1]))
+        """Mean row (..., 2 p + q) of the tail."""
+        runs = self.factors[self.tail]
         n = np.maximum(sum(each.n for each in runs), 1.0)
         return np.asarray(sum(each.sums for each in runs) / n[..., None])
 

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from lstd_agent.arrays import IntArray
-from lstd_agent.errors import InvalidInputError, check_integer
-from lstd_agent.trials.counts import ActionCounts, TransitionCounts, check_counts, total
+from lstd_agent.errors import InvalidInputError
+from lstd_agent.trials.counts import ActionCounts, TransitionCounts, total
 from lstd_agent.trials.kept import KeptTrials, check_timed, in_words, together
 
 _CHUNK = 2**18  # numbers that are hashed at a time
@@ -94,16 +94,9 @@ class TrialSample:
         return cls(replace(trials, actions=None), _keys(hashes(trials), first)).least(most)
 
     @classmethod
-    def checked(cls, trials: KeptTrials, hashes: NDArray[np.uint64]) -> TrialSample:
-        """Return a checked sample, or raise `InvalidInputError`."""
-        states = trials.observations[:, :, 0]
-        if states.dtype.kind not in "iu" or trials.observations.shape[2] != 1:
-            told = f"states of samples are integers; got {states.dtype} {trials.observations.shape}"
-            raise InvalidInputError(told)
-        fits = hashes.dtype == np.uint64 and hashes.shape == (len(states),)
-        if not fits or (hashes[1:] < hashes[:-1]).any():
-            raise InvalidInputError("a sample of trials has one hash a trial, in ascending order")
-        return cls(replace(trials, observations=states), hashes)
+    def of_file(cls, trials: KeptTrials, hashes: NDArray[np.uint64]) -> TrialSample:
+        """Return the sample in a file, whose states have an axis of components."""
+        return cls(replace(trials, observations=trials.observations[:, :, 0]), hashes)
 
     def least(self, most: int | None = None) -> TrialSample:
         """Return at most so many trials of the sample, by their hashes."""
@@ -152,28 +145,6 @@ class CountedTrials:
         n, N = np.where(is_here, counts.n_trials, 0), spread(counts.transition_counts)
         how = n_at, sample, taken, times
         return cls(counts.n_states, n, N.astype(np.int64), spread(counts.reward_sums), *how)
-
-    @classmethod
-    def checked(cls, **parts: Any) -> CountedTrials:
-        """Return checked counts of trials in batches, or raise."""
-        found = cls(**parts)
-        S, n = check_integer("n_states", found.n_states, 1), found.n_by_batch
-        taken, sample, B, rows = found.taken, found.sample, n.size, found.transition_counts.shape[0]
-        if n.ndim != 1 or n.dtype.kind not in "iu" or not n.any() or n.min() < 0 or rows % B:
-            raise InvalidInputError(f"there are no trials in batches of {n!r}")
-        if found.n_at is not None and found.n_at.shape != (B, found.t_max + 1):
-            raise InvalidInputError(f"n_at of {B} batches has shape {found.n_at.shape}")
-        for b in range(B):
-            check_counts(found.batch(b)[0])
-        if taken is not None and (taken.n_batches, taken.n_states) != (B, S):
-            raise InvalidInputError("the action counts have other states or batches")
-        if sample is not None:
-            states = sample.trials.observations
-            if states.shape[1] != found.t_max + 2 or states.min() < 0 or states.max() >= S:
-                raise InvalidInputError("the sample of trials has other states or timesteps")
-            if len(states) > found.n_trials:
-                raise InvalidInputError("the sample has more trials than the counts")
-        return found
 
     @property
     def n_trials(self) -> int:
@@ -240,7 +211,7 @@ class Batches:
     @property
     def is_timed(self) -> bool | None:
         """Whether steps have durations; None before there are trials."""
-        return _times(self._portions[0]) is not None if self._portions else None
+        return times_of(self._portions[0]) is not None if self._portions else None
 
     @property
     def are_kept(self) -> bool:
@@ -251,7 +222,7 @@ class Batches:
         """Add trials, counted in as many batches, or kept."""
         self.check_t_max(portion.t_max)
         portions, in_file = list(self._portions), self.in_file
-        check_timed(self.is_timed, _times(portion))
+        check_timed(self.is_timed, times_of(portion))
         if isinstance(portion, KeptTrials):
             in_file |= sum(each.nbytes for each in (portion, *portions)) > self.max_bytes
         portions.append(self._joined([portion], in_file))
@@ -348,8 +319,9 @@ class Batches:
             raise InvalidInputError(told)
 
 
-def _times(portion: Portion) -> Any:
-    return portion.durations if isinstance(portion, KeptTrials) else portion.duration_sums
+def times_of(trials: Any) -> Any:
+    """Return the durations of kept trials, or the sums of counted ones; None if all are 1."""
+    return trials.durations if isinstance(trials, KeptTrials) else trials.duration_sums
 
 
 def stacked(batches: Sequence[TransitionCounts]) -> list[Any]:

@@ -106,11 +106,6 @@ class TransitionCounts:
         )
 
     @property
-    def counts(self) -> TransitionCounts:
-        """These counts; `KeptTrials` have none."""
-        return self
-
-    @property
     def trials_at(self) -> IntArray:
         """Number of trials that have each timestep, shape (t_max + 1,)."""
         return np.full(self.t_max + 1, self.n_trials) if self.n_at is None else self.n_at
@@ -262,25 +257,6 @@ class ActionCounts:
         )
         sums = (total * each for each in _moments(mean, *times))
         return cls._of(S, n_actions, 1, key, total.astype(np.int64), *sums)
-
-    def checked(self) -> ActionCounts:
-        """Return checked counts, or raise unless they fit together."""
-        key, times = self.key, self.times
-        n_keys = check_integer("n_batches", self.n_batches, 1) * self.n_states**2 * self.n_actions
-        if (
-            key.ndim != 1
-            or key.dtype.kind not in "iu"
-            or any(part.shape != key.shape or part.dtype.kind not in "fiu" for part in self._sums)
-            or (np.diff(key) <= 0).any()
-            or (key.size and not 0 <= key[0] <= key[-1] < n_keys)
-            or not all(np.isfinite(part).all() for part in self._sums)
-            or (self.count <= 0).any()
-            or (times is not None and times.shape != (len(key), 3))
-            or (times is not None and times[:, 0].min(initial=0) < 0)
-        ):
-            told = f"the counts are not of {self.n_states} states and {self.n_actions} actions"
-            raise InvalidInputError(told)
-        return self
 
     @property
     def _sums(self) -> tuple[NDArray[Any], ...]:

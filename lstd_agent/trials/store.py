@@ -24,7 +24,7 @@ import lstd_agent.trials.encoded_logs as logs
 from lstd_agent.errors import InvalidInputError, NotFittedError, check_choice, check_integer
 from lstd_agent.features.tables import Features, Standardized
 from lstd_agent.trials.collect import AnyEnv, Explore, Request
-from lstd_agent.trials.counted import Batches, CountedTrials, Portion
+from lstd_agent.trials.counted import Batches, Portion, TrialSample
 from lstd_agent.trials.counts import TransitionCounts
 from lstd_agent.trials.encoding import Encoding, ObservationKind, make_encoding
 from lstd_agent.trials.kept import KeptTrials
@@ -34,7 +34,6 @@ from lstd_agent.trials.policies import (
     Policy,
     StatedPolicy,
     discrete_actions,
-    make_actor,
 )
 from lstd_agent.trials.recording import Recording
 from lstd_agent.trials.workers import EnvSource, collect, spaces_of
@@ -376,40 +375,20 @@ class TrialStore(UserLoop):
 
     def _restore(
         self,
-        space: gym.Space[Any] | None,
+        space: gym.Space[Any],
         actions: ActionNumbers | None,
         policy: NDArray[Any] | None,
-        trials: CountedTrials | KeptTrials | None,
+        trials: Any,
+        sample: TrialSample | None,
     ) -> None:
-        """Put the ``space``, ``actions``, ``policy`` and ``trials`` of a file into a new agent."""
-        if space is None:
-            if any(each is not None for each in (actions, policy, trials)):
-                raise InvalidInputError("it has trials or actions, but no observation space")
-            return
-        encoding = self._encoding_of(space)
-        if actions is not None:
-            n_actions, first = (check_integer("actions", each, -(2**62)) for each in actions)
-            actions = discrete_actions(spaces.Discrete(n_actions, start=first))
-        if policy is not None:
-            seen = (int(np.ptp(policy)) + 1, int(policy.min())) if policy.ndim == 1 else None
-            n, first = actions or seen or (policy.shape[-1], 0)
-            make_actor(policy, encoding.space, spaces.Discrete(n, start=first), None)
-            self._stated = StatedPolicy(policy)
-        self._encoding, self._actions = encoding, actions
+        """Put the parts of a file into a new agent: see `lstd_agent.persistence.SavedAgent`."""
+        self._encoding, self._actions = self._encoding_of(space), actions
+        self._stated = None if policy is None else StatedPolicy(policy)
         if isinstance(trials, KeptTrials):
-            if encoding.is_counted:
-                raise InvalidInputError("its trials of counted observations are not counted")
-            self._add_kept(trials)
-        elif trials is not None:
-            if encoding.n_states != trials.n_states:
-                raise InvalidInputError(f"counts of {trials.n_states} states are not of {space}")
-            if len(trials.n_by_batch) != self.n_batches:
-                raise InvalidInputError(f"there are not {self.n_batches} batches of trials")
-            n_actions = 0 if actions is None else actions[0]
-            if trials.taken is not None and trials.taken.n_actions != n_actions:
-                raise InvalidInputError(f"the action counts are not of {n_actions} actions")
             self._batches.add(trials)
-            self._add_waiting()
+        elif trials:
+            self._batches.add_counts(trials, sample)
+        self._add_waiting()
 
 
 _STAY = frozenset((*signature(TrialStore).parameters, "encoding", "actions"))

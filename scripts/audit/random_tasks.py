@@ -78,7 +78,7 @@ def fitted(task: Task, seed: int) -> SeminormLSTDAgent:
     if task.plan.explored is not None:
         mdp, policy, explore = task.plan.explored
         envs = TabularVectorEnv(mdp, -(-n // 20))
-        agent.collect(envs, policy, n, task.t_max, seed=seed, explore=explore)
+        agent.collect(envs, policy, n_trials=n, t_max=task.t_max, seed=seed, explore=explore)
     else:
         shown = [each[: n + 1] for each, n in zip(task.observations, task.lengths, strict=True)]
         rewards = [each[:n] for each, n in zip(task.rewards, task.lengths, strict=True)]

@@ -53,7 +53,7 @@ def collection(setting: Setting) -> Iterator[Row]:
 
     def sharded(workers: int) -> Work:
         return lambda: SeminormLSTDAgent(GaussianFeatures(10)).collect(
-            "unichain_gym:Unichain-h100-v0", policy, n, 199, seed=0, workers=workers
+            "unichain_gym:Unichain-h100-v0", policy, n_trials=n, t_max=199, seed=0, workers=workers
         )
 
     yield compare(f"{n} trials, two workers against one", sharded(2), sharded(1), setting)
@@ -82,7 +82,7 @@ def loops(setting: Setting) -> Iterator[Row]:
             agent.end_trial()
 
     def collect() -> None:
-        SeminormLSTDAgent(OneHot()).collect(env, policy, n_trials, t_max, seed=0)
+        SeminormLSTDAgent(OneHot()).collect(env, policy, n_trials=n_trials, t_max=t_max, seed=0)
 
     samples = (float(n_trials * (t_max + 1)),) * 2
     for name, work in (("own loop", own), ("collect()", collect)):
@@ -140,11 +140,12 @@ def improvement(setting: Setting) -> Iterator[Row]:
     envs = UnichainVectorEnv(n, ENV)
 
     def iterate() -> None:
-        PolicyIteration(envs, t_max, n, policy=policy_of(100), seed=0).iterate(progress=False)
+        search = PolicyIteration(envs, t_max=t_max, n_trials=n, policy=policy_of(100), seed=0)
+        search.iterate(progress=False)
 
     def evaluate() -> None:
         agent = SeminormLSTDAgent(OneHot())
-        agent.collect(envs, policy_of(100), n, t_max, seed=0, explore=1).fit()
+        agent.collect(envs, policy_of(100), n_trials=n, t_max=t_max, seed=0, explore=1).fit()
         agent.action_values(range(100))
 
     name = f"an iteration on {ENV}, {n:,} trials, {t_max + 1} t, as a multiple of collect and fit"

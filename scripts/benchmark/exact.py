@@ -85,9 +85,9 @@ def optimal(setting: Setting) -> Iterator[Row]:
             if name != "grid" and n <= 1_000:  # a walk on a large grid mixes for minutes
                 yield compare(f"{title}: mixing time, of stepping", *of_mixing(chain), setting)
             matrix = sparse.csr_matrix(chain.transition_matrix)
-            fresh = partial(MarkovChain, matrix, chain.reward, np.eye(chain.n_states)[0])
+            fresh = partial(MarkovChain, matrix, chain.reward, np.eye(1, chain.n_states)[0])
             chain, path, their = fresh(), qe.MarkovChain(matrix), {"init": 0, "random_state": 0}
-            for power in (5, 6):
+            for power in (4, 5, 6):
                 simulate = partial(path.simulate, 10**power + 1, **their)
                 what = f"{title}: a path of 10^{power} steps, as a multiple of QuantEcon's"
                 yield compare(what, partial(chain.simulate, 10**power, seed=0), simulate, setting)
@@ -126,7 +126,7 @@ def of_chain(chain: MarkovChain) -> tuple[Work, Work]:
 
 def of_mixing(chain: MarkovChain) -> tuple[Work, Work]:
     """Return the work of finding the mixing time from state 0, by the package and by stepping."""
-    P, r, start = chain.transition_matrix, chain.reward, np.eye(chain.n_states)[0]
+    P, r, start = chain.transition_matrix, chain.reward, np.eye(1, chain.n_states)[0]
     fresh = partial(MarkovChain, P, r, start)
 
     def step() -> int:

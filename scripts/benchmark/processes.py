@@ -90,8 +90,8 @@ def probe_exact(S: int) -> dict[str, float]:
 
 def probe_collect(n_trials: int, t_max: int) -> dict[str, float]:
     """Collect trials."""
-    agent = SeminormLSTDAgent(GaussianFeatures(10))
-    agent.collect(UnichainVectorEnv(10_000, ENV), policy_of(100), n_trials, t_max, seed=0)
+    agent, envs = SeminormLSTDAgent(GaussianFeatures(10)), UnichainVectorEnv(10_000, ENV)
+    agent.collect(envs, policy_of(100), n_trials=n_trials, t_max=t_max, seed=0)
     return {"peak": peak_memory()}
 
 

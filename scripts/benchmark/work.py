@@ -64,7 +64,8 @@ def random_numbers(n: int, n_steps: int) -> Work:
 
 def collect_work(envs: VectorEnv, policy: IntArray, n: int, t_max: int) -> Work:
     """Return the work of collecting trials into a fresh agent."""
-    return lambda: SeminormLSTDAgent(GaussianFeatures(10)).collect(envs, policy, n, t_max, seed=0)
+    how: Any = {"n_trials": n, "t_max": t_max, "seed": 0}
+    return lambda: SeminormLSTDAgent(GaussianFeatures(10)).collect(envs, policy, **how)
 
 
 def actions_of(chain: MarkovChain) -> IntArray:

@@ -149,7 +149,7 @@ def _policy_iteration(mdp: TabularMDP, task: Task, t_max: int) -> Learned:
             continue
         for seed in task.seed:
             env = TabularVectorEnv(mdp, n_trials)
-            search = PolicyIteration(env, t_max, n_trials, n_errors=0.0, seed=seed)
+            search = PolicyIteration(env, t_max=t_max, n_trials=n_trials, n_errors=0.0, seed=seed)
             for _ in range(_ITERATIONS):
                 search.iterate()
             yield seed, n, np.asarray(search.policy_)

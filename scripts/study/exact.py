@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -18,6 +18,7 @@ from lstd_agent.features.rows import Kernel
 from lstd_agent.problems import (
     ENVIRONMENTS,
     RHOS,
+    ChainRows,
     PiecewiseValues,
     StepwiseErrors,
     random_chain,
@@ -26,7 +27,6 @@ from lstd_agent.problems import (
     settled_time,
 )
 from lstd_agent.results import Row
-from lstd_agent.rows.counts import ChainRows
 from lstd_agent.rows.factors import factor_of
 from lstd_agent.system.approximators import System, system_of, with_offsets
 from lstd_agent.system.distances import (
@@ -37,13 +37,16 @@ from lstd_agent.system.distances import (
 )
 from lstd_agent.system.linked import solve_window
 from lstd_agent.system.minimizer import Solved
-from lstd_agent.system.neighborhoods import AnchorSearch, neighborhoods_with_references
+from lstd_agent.system.neighborhoods import (
+    AnchorSearch,
+    RuleName,
+    TailName,
+    neighborhoods_with_references,
+)
 from study.store import Among, Key, Study, Task
 from unichain_gym import MarkovChain
 
 SCHEMES = ("buw", "p01", "p02am", "p02tv", "p02ot", "p02md", "paxtv", "paxot", "paxmd", "pinf")
-Tail = Literal["window", "settled", "stationary"]
-Rule = Literal["occupancy", "most_common"]
 
 EXACT_RCOND = 1e-13
 """Relative rank cutoff for exact statistics, whose only error is rounding."""
@@ -68,23 +71,16 @@ class ExactSchemes:
         scheme: str,
         features: FloatArray,
         n_anchors_max: int,
-        tail: Tail = "window",
-        reference: Rule = "most_common",
+        tail: TailName = "window",
+        reference: RuleName = "most_common",
         rcond: float = EXACT_RCOND,
     ) -> System:
         """Return the system of one scheme."""
         chain, distributions = self.chain, self.distributions
         if scheme == "buw":
             distributions, tail = np.full((1, chain.n_states), 1.0 / chain.n_states), "window"
-        source = ChainRows(
-            distributions,
-            chain.transition_matrix,
-            chain.reward,
-            features,
-            durations=chain.durations,
-            stationary=chain.stationary_distribution,
-            rcond=np.sqrt(rcond),  # of features, where rcond is of their squares
-        )
+        # The cutoff is of features, where rcond is of their squares.
+        source = ChainRows(chain, distributions, features, rcond=np.sqrt(rcond))
         anchors = self.anchors(scheme, features, n_anchors_max)
         settled = min(self._settled, source.t_max)
         anchors, windows, references = neighborhoods_with_references(
@@ -154,8 +150,8 @@ def until_settled(squared_distance: SquaredDistance, settled: int) -> SquaredDis
 class ExactSettings:
     """What every row of the exact study depends on."""
 
-    tail: Tail = "window"
-    reference: Rule = "most_common"
+    tail: TailName = "window"
+    reference: RuleName = "most_common"
     rcond: float = EXACT_RCOND
 
 

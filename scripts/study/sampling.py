@@ -13,14 +13,10 @@ import numpy as np
 
 from lstd_agent import MMD, OneHot, SeminormLSTDAgent
 from lstd_agent.errors import FitWarning, InvalidInputError, check_choice
-from lstd_agent.problems import (
-    PiecewiseValues,
-    StepwiseErrors,
-    random_features,
-    random_problem,
-)
+from lstd_agent.fit_options import AgentTailName
+from lstd_agent.problems import PiecewiseValues, StepwiseErrors, random_features, random_problem
 from lstd_agent.results import Row
-from study.exact import Rule
+from lstd_agent.system.neighborhoods import RuleName
 from study.store import Among, Key, Study, Task
 from unichain_gym import MarkovChain, simulate_counts
 
@@ -29,7 +25,6 @@ _NUM_ENVS = 5_000
 
 Engine = Literal["trials", "population"]
 Estimator = Literal["quadratic", "linear"]
-SampledTail = Literal["window", "settled"]
 
 
 @dataclass(frozen=True)
@@ -71,8 +66,8 @@ class SamplingSettings:
     engine: Engine = "trials"
     estimator: Estimator = "quadratic"
     n_stored: int = 2_000
-    tail: SampledTail = "window"
-    reference: Rule = "most_common"
+    tail: AgentTailName = "window"
+    reference: RuleName = "most_common"
     rcond: float = 1e-10
 
     def __post_init__(self) -> None:
@@ -129,7 +124,8 @@ def cumulative_samples(task: Task, chain: MarkovChain, t_max: int) -> Iterator[S
             agent.add(simulate_counts(chain, increment, t_max, np.random.default_rng(seed)))
         else:
             with closing(gym.make_vec(name, num_envs=min(increment, _NUM_ENVS))) as env:
-                agent.collect(env, policy, increment, t_max, int(seed.generate_state(1)[0]))
+                drawn = int(seed.generate_state(1)[0])
+                agent.collect(env, policy, n_trials=increment, t_max=t_max, seed=drawn)
         yield agent
 
 

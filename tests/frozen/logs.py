@@ -177,7 +177,7 @@ def explored(mnemonic, explore, **options):
     )
     for seed in range(5):
         env = TabularVectorEnv(mdp, 200)
-        agent.collect(env, policy, 200, 60, seed=seed, explore=explore)
+        agent.collect(env, policy, n_trials=200, t_max=60, seed=seed, explore=explore)
     return agent.fit(), chain
 
 
@@ -366,6 +366,6 @@ def trials_collected_in_environments():
     agent = SeminormLSTDAgent.paper(
         GaussianFeatures(6, seed=2), 4, gain=chain.gain, backup="one_step", n_stored_trials=200
     )
-    agent.collect(TabularVectorEnv(make_mdp("h36c"), 200), policy, 400, 150, seed=0)
+    agent.collect(TabularVectorEnv(make_mdp("h36c"), 200), policy, n_trials=400, t_max=150, seed=0)
     names = (*VALUES, *SHAPE, "references")
     return Case(agent=agent.fit(), at=[0, 1, 2, 8], frozen=names)

@@ -83,7 +83,7 @@ def explored(
     policy = mdp.random_policy(3)
     agent = SeminormLSTDAgent(OneHot(), backup="one_step")
     env = TabularVectorEnv(mdp, 1000)
-    agent.collect(env, policy, n_trials, 60, seed=seed, explore=explore)  # type: ignore[arg-type]
+    agent.collect(env, policy, n_trials=n_trials, t_max=60, seed=seed, explore=explore)  # type: ignore[arg-type]
     return agent, mdp, policy
 
 
@@ -119,7 +119,9 @@ def test_targets_of_many_steps_leave_explored_transitions_out_too() -> None:
     mdp = make_mdp("h12c")
     policy = mdp.random_policy(3)
     agent = SeminormLSTDAgent(OneHot(), backup=LambdaReturn(0.6))
-    agent.collect(TabularVectorEnv(mdp, 1000), policy, 10_000, 60, seed=0, explore=2).fit()
+    agent.collect(
+        TabularVectorEnv(mdp, 1000), policy, n_trials=10_000, t_max=60, seed=0, explore=2
+    ).fit()
     chain = mdp.induce(policy)
     error = agent.predict(np.arange(12)) - (chain.bias - chain.bias[agent.main_reference_])
     assert np.abs(error).max() < 0.03 * np.ptp(chain.bias)
@@ -146,7 +148,9 @@ def test_values_that_depend_on_an_untried_action_are_nan() -> None:
     )  # fmt: skip
     agent = SeminormLSTDAgent(OneHot())
     env = TabularVectorEnv(one_way, 10)
-    agent.collect(env, [0, 0, 0], 100, 20, seed=0, explore=lambda s: np.ones(len(s), int))
+    agent.collect(
+        env, [0, 0, 0], n_trials=100, t_max=20, seed=0, explore=lambda s: np.ones(len(s), int)
+    )
     q = agent.action_values([0, 1, 2])
     assert_array_equal(np.isnan(q), [[True, False], [True, True], [False, False]])
     assert_allclose(q[2], [0.0, 1.0])
@@ -157,7 +161,7 @@ def test_states_of_a_deterministic_policy_determine_its_actions() -> None:
     mdp = make_mdp("h6")
     policy = mdp.random_policy(1)
     agent = SeminormLSTDAgent(OneHot(), backup="model")
-    agent.collect(TabularVectorEnv(mdp, 500), policy, 2000, 100, seed=0).fit()
+    agent.collect(TabularVectorEnv(mdp, 500), policy, n_trials=2000, t_max=100, seed=0).fit()
     q = agent.action_values(np.arange(6))
     # The equation of the main reference state is that of the gain, which was estimated apart.
     others = np.flatnonzero(np.arange(6) != agent.main_reference_)
@@ -173,7 +177,9 @@ def test_exploration_changes_neither_the_policys_draws_nor_the_tail() -> None:
     env = TabularVectorEnv(mdp, 100)
     policy = mdp.random_policy(1)
     plain, recorded, some = (
-        SeminormLSTDAgent(OneHot()).collect(env, policy, 300, 21, seed=5, explore=explore)
+        SeminormLSTDAgent(OneHot()).collect(
+            env, policy, n_trials=300, t_max=21, seed=5, explore=explore
+        )
         for explore in (None, 0, 4)
     )
     difference = plain.counts.transition_counts - recorded.counts.transition_counts
@@ -201,7 +207,7 @@ MASKED = TabularMDP.from_transitions(
 @pytest.mark.parametrize("env", [TabularEnv(MASKED), TabularVectorEnv(MASKED, 40)])
 def test_only_available_actions_are_explored(env: gym.Env | VectorEnv) -> None:
     agent = SeminormLSTDAgent(OneHot())
-    agent.collect(env, [0, 1, 2], 400, 20, seed=0, explore=1.0)
+    agent.collect(env, [0, 1, 2], n_trials=400, t_max=20, seed=0, explore=1.0)
     n = agent.action_coverage(np.arange(3))
     assert_array_equal(n > 0, MASKED.allowed_actions)
     first_half = agent.counts.trials_at[:10]
@@ -240,8 +246,8 @@ def one_hot(x: np.ndarray) -> np.ndarray:
 def of_vectors(policy: np.ndarray, n_trials: int = 2000, **options: Any) -> SeminormLSTDAgent:
     agent = SeminormLSTDAgent(one_hot, backup="one_step")
     agent.collect(
-        as_vectors("h12c"), lambda x: policy[x[:, 0].astype(int)], n_trials, 60, seed=0,
-        batched=True, **options,
+        as_vectors("h12c"), lambda x: policy[x[:, 0].astype(int)],
+        n_trials=n_trials, t_max=60, seed=0, batched=True, **options,
     )  # fmt: skip
     return agent
 
@@ -271,7 +277,7 @@ def test_vectors_and_counts_of_the_same_trials_cover_the_same_pairs() -> None:
     mdp = make_mdp("h12c")
     policy = mdp.random_policy(3)
     counted = SeminormLSTDAgent(OneHot())
-    counted.collect(TabularVectorEnv(mdp, 500), policy, 500, 60, seed=0, explore=1)
+    counted.collect(TabularVectorEnv(mdp, 500), policy, n_trials=500, t_max=60, seed=0, explore=1)
     vectors = of_vectors(policy, 500, explore=1)
     n = vectors.action_coverage(np.arange(12, dtype=np.float32)[:, None])
     assert_allclose(n, counted.action_coverage(np.arange(12)), atol=1e-9)
@@ -347,7 +353,9 @@ def test_vectors_and_counts_of_cut_logs_have_the_same_action_values() -> None:
 def test_the_form_of_a_policy_does_not_change_its_action_values() -> None:
     mdp, policy = make_mdp("h12c"), TARGET
     agent = SeminormLSTDAgent(OneHot(), backup="one_step")
-    agent.collect(TabularVectorEnv(mdp, 500), policy, 2000, 60, seed=0, explore=3).fit()
+    agent.collect(
+        TabularVectorEnv(mdp, 500), policy, n_trials=2000, t_max=60, seed=0, explore=3
+    ).fit()
     bias = agent.action_values(range(12), policy=policy)
     for same in (np.eye(2)[policy], lambda s: policy[s]):
         assert_array_equal(agent.action_values(range(12), policy=same), bias)
@@ -374,7 +382,9 @@ def test_any_behaviour_on_vectors_serves_a_policy() -> None:
 
     agent = SeminormLSTDAgent(one_hot)
     env = as_vectors("h12c", 50)
-    agent.collect(env, policy, 1000, 60, seed=0, batched=True, explore=epsilon_greedy)
+    agent.collect(
+        env, policy, n_trials=1000, t_max=60, seed=0, batched=True, explore=epsilon_greedy
+    )
     q, errors = (
         of(TWELVE, policy=policy) for of in (agent.action_values, agent.action_standard_errors)
     )
@@ -477,6 +487,14 @@ def test_an_invalid_policy_to_evaluate_is_refused() -> None:
     agent, x, policy = of_logs("vectors", *LOGGED)
     with pytest.raises(NotFittedError, match="must represent a constant"):
         agent.action_values(x, policy=policy, pair_features=lambda s, a: s + 1.0)
+    single: list[Any] = [
+        lambda s, a: [1.0, s[0] * a],
+        lambda s, a: s @ s,
+        lambda s, a: s - s.mean(),
+    ]
+    for wrong in single:
+        with pytest.raises(InvalidInputError, match=r"pair_features take batches"):
+            agent.action_values(x, policy=policy, pair_features=wrong)
     space = Dict({"x": Box(0.0, 12.0, (1,), np.float32)})
     mixed = SeminormLSTDAgent(one_hot)
     mixed.add_trials(
@@ -502,7 +520,7 @@ def test_an_invalid_exploration_is_refused(explore: object, message: str) -> Non
     agent = SeminormLSTDAgent(OneHot())
     with pytest.raises(InvalidInputError, match=message):
         agent.collect(
-            TabularEnv(make_mdp("h6")), [0] * 6, 5, 20, explore=explore  # type: ignore[arg-type]
+            TabularEnv(make_mdp("h6")), [0] * 6, n_trials=5, t_max=20, explore=explore  # type: ignore[arg-type]
         )  # fmt: skip
     assert agent.n_trials == 0
 
@@ -511,7 +529,11 @@ def test_actions_outside_the_space_are_refused() -> None:
     agent = SeminormLSTDAgent(OneHot())
     with pytest.raises(InvalidInputError, match="takes action 7; actions are 0 to 1"):
         agent.collect(
-            TabularVectorEnv(make_mdp("h6"), 4), [0] * 6, 5, 20, explore=lambda s: s * 0 + 7
+            TabularVectorEnv(make_mdp("h6"), 4),
+            [0] * 6,
+            n_trials=5,
+            t_max=20,
+            explore=lambda s: s * 0 + 7,
         )
 
 
@@ -519,13 +541,15 @@ def test_continuous_actions_have_no_action_values() -> None:
     agent = SeminormLSTDAgent(RadialBasis.grid([-1, -1, -8], [1, 1, 8], 2))
     env = gym.make("Pendulum-v1")
     with pytest.raises(InvalidInputError, match="action values need Discrete actions"):
-        agent.collect(env, lambda x: np.zeros(1, np.float32), 2, 10, batched=False, explore=1)
+        agent.collect(
+            env, lambda x: np.zeros(1, np.float32), n_trials=2, t_max=10, batched=False, explore=1
+        )
 
 
 def test_without_recorded_actions_the_remedy_is_named() -> None:
     mdp = make_mdp("h6")
     agent = SeminormLSTDAgent(OneHot())
-    agent.collect(TabularVectorEnv(mdp, 50), np.full((6, 2), 0.5), 100, 20, seed=0)
+    agent.collect(TabularVectorEnv(mdp, 50), np.full((6, 2), 0.5), n_trials=100, t_max=20, seed=0)
     with pytest.raises(NotFittedError, match=r"collect\(..., explore=k\) records them"):
         agent.action_values(0)
     with pytest.raises(InvalidInputError, match="t is one timestep, or one for each"):
@@ -544,7 +568,9 @@ def test_an_invalid_timestep_is_refused_as_by_predict() -> None:
 
 def test_standard_errors_need_the_fit_of_all_trials() -> None:
     agent, mdp, policy = explored(n_trials=1000)
-    agent.fit().collect(TabularVectorEnv(mdp, 100), policy, 100, 60, seed=9, explore=1)
+    agent.fit().collect(
+        TabularVectorEnv(mdp, 100), policy, n_trials=100, t_max=60, seed=9, explore=1
+    )
     with pytest.raises(NotFittedError, match="call fit again"):
         agent.action_standard_errors(0)
     assert np.isfinite(agent.fit().action_standard_errors(0)).all()

@@ -21,7 +21,7 @@ POLICY = np.array([0, 1, 0, 1, 0, 1])
 @pytest.fixture(scope="module")
 def agent() -> SeminormLSTDAgent:
     env = gym.make_vec("unichain_gym:Unichain-h6-v0", num_envs=500)
-    return SeminormLSTDAgent(OneHot()).collect(env, POLICY, 3000, 60, seed=0).fit()
+    return SeminormLSTDAgent(OneHot()).collect(env, POLICY, n_trials=3000, t_max=60, seed=0).fit()
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +98,7 @@ def test_coverage_is_the_share_of_the_windows_visits(agent: Any) -> None:
 def test_unseen_states_are_predicted_by_generalization() -> None:
     env = gym.make_vec("unichain_gym:Unichain-h36-v0", num_envs=10)
     agent = SeminormLSTDAgent(GaussianFeatures(3), 1)
-    agent.collect(env, np.zeros(36, dtype=int), 10, 0, seed=0)
+    agent.collect(env, np.zeros(36, dtype=int), n_trials=10, t_max=0, seed=0)
     with pytest.warns(FitWarning, match="fewer than 10 samples"):
         agent.fit()
     unseen = np.flatnonzero(agent.coverage(np.arange(36)) == 0)
@@ -153,7 +153,11 @@ def test_a_gain_is_a_finite_number() -> None:
 @pytest.mark.filterwarnings("ignore::lstd_agent.errors.FitWarning")
 def test_with_references_the_estimated_gain_is_the_mean_reward_of_the_second_half() -> None:
     env = gym.make_vec("unichain_gym:Unichain-h6-v0", num_envs=500)
-    agent = SeminormLSTDAgent.paper(OneHot()).collect(env, POLICY, 1000, 100, seed=0).fit()
+    agent = (
+        SeminormLSTDAgent.paper(OneHot())
+        .collect(env, POLICY, n_trials=1000, t_max=100, seed=0)
+        .fit()
+    )
     rewards = agent.counts.reward_sums.toarray().sum(axis=1)
     assert agent.gain_ == pytest.approx(rewards[50:].sum() / (51 * 1000), rel=1e-12)
 
@@ -219,7 +223,7 @@ def test_an_estimated_gain_has_its_share_in_the_errors() -> None:
     errors = []
     for gain in (None, make_mdp("h6").induce(POLICY).gain):
         agent = SeminormLSTDAgent(OneHot(), gain=gain, backup="one_step")
-        agent.collect(env, POLICY, 2000, 30, seed=0)
+        agent.collect(env, POLICY, n_trials=2000, t_max=30, seed=0)
         errors.append(agent.fit().standard_errors(0))
     # It may make them smaller: its error and that of the weights are correlated.
     assert min(errors) > 0
@@ -228,11 +232,11 @@ def test_an_estimated_gain_has_its_share_in_the_errors() -> None:
 
 def test_standard_errors_need_batches() -> None:
     env = gym.make_vec("unichain_gym:Unichain-h6-v0", num_envs=100)
-    counts = SeminormLSTDAgent(OneHot()).collect(env, POLICY, 100, 20, seed=0).counts
+    counts = SeminormLSTDAgent(OneHot()).collect(env, POLICY, n_trials=100, t_max=20, seed=0).counts
     agent = SeminormLSTDAgent(OneHot()).add(counts).fit()
     with pytest.raises(NotFittedError, match=r"there is 1: .* add counts in several portions"):
         agent.standard_errors(0)
-    agent.collect(env, POLICY, 100, 20, seed=1).fit()
+    agent.collect(env, POLICY, n_trials=100, t_max=20, seed=1).fit()
     assert np.isfinite(agent.standard_errors(0))
 
 
@@ -240,9 +244,9 @@ def test_standard_errors_need_batches() -> None:
 def test_trials_not_rounds_are_dealt_into_batches(num_envs: int) -> None:
     name = "unichain_gym:Unichain-h6-v0"
     env = gym.make_vec(name, num_envs=num_envs) if num_envs else gym.make(name)
-    agent = SeminormLSTDAgent(OneHot()).collect(env, POLICY, 95, 5, seed=0)
+    agent = SeminormLSTDAgent(OneHot()).collect(env, POLICY, n_trials=95, t_max=5, seed=0)
     assert [sums.n_trials for sums in agent.batches.sums] == [5] * 15 + [4] * 5
-    agent.collect(env, POLICY, 5, 5, seed=1)
+    agent.collect(env, POLICY, n_trials=5, t_max=5, seed=1)
     assert [sums.n_trials for sums in agent.batches.sums] == [5] * 20
 
 

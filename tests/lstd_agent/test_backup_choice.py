@@ -116,7 +116,9 @@ def test_systems_with_reference_states_have_single_steps() -> None:
         lambda f, **o: SeminormLSTDAgent(f, calibration="references", **o),
     ):
         auto, one = (
-            make(GaussianFeatures(3), backup=backup).collect(env, policy, 500, 30, seed=0).fit()
+            make(GaussianFeatures(3), backup=backup)
+            .collect(env, policy, n_trials=500, t_max=30, seed=0)
+            .fit()
             for backup in ("auto", "one_step")
         )
         assert auto.backup_.backup == "one_step"

@@ -14,7 +14,8 @@ from numpy.testing import assert_allclose
 from lstd_agent import KeptTrials, LambdaReturn, MultiStep, OneHot, Polynomial, SeminormLSTDAgent
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.fit_options import FitOptions, Fitted
-from lstd_agent.rows.counts import ChainRows, CountRows
+from lstd_agent.problems import ChainRows
+from lstd_agent.rows.counts import CountRows
 from lstd_agent.rows.kept import TrialRows
 from lstd_agent.system.solve import Subsets
 from unichain_gym import TabularMDP, make_mdp, simulate_counts
@@ -60,7 +61,7 @@ def test_exact_rows_and_features_that_represent_it_give_the_bias(anchors: Any) -
     chain = make_mdp("h6").induce(np.array([0, 1, 0, 1, 0, 1]))
     table = np.random.default_rng(0).normal(size=(6, 6))
     p = chain.stepwise_distributions(80)
-    source = ChainRows(p, chain.transition_matrix, chain.reward, table)
+    source = ChainRows(chain, p, table)
     for backup in ("one_step", LambdaReturn(0.5)):
         [solved] = Subsets(source, np.array(anchors)).solve(np.array(anchors), [chain.gain], backup)
         exact = chain.relative_value(source.main_state(anchors[-1]))

@@ -201,7 +201,9 @@ def test_seeds_of_environments_fit_31_bits() -> None:
     sizes: tuple[dict[str, Any], ...] = {}, {"shard_size": 1}
     for workers in sizes:
         agent = SeminormLSTDAgent(OneHot())
-        agent.collect(Legacy() if not workers else Legacy, [0, 0], 3, 2, seed=0, **workers)
+        agent.collect(
+            Legacy() if not workers else Legacy, [0, 0], n_trials=3, t_max=2, seed=0, **workers
+        )
         assert agent.n_trials == 3
 
 

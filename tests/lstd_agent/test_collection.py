@@ -124,7 +124,7 @@ def test_the_users_generator_is_not_drawn_from() -> None:
     env = gym.make("Pendulum-v1")
     env.observation_space.seed(3)
     before = env.observation_space.np_random.bit_generator.state
-    SeminormLSTDAgent(Polynomial(1)).collect(env, lambda x: [0.0], 1, 3, seed=0)
+    SeminormLSTDAgent(Polynomial(1)).collect(env, lambda x: [0.0], n_trials=1, t_max=3, seed=0)
     assert env.observation_space.np_random.bit_generator.state == before
 
 
@@ -138,7 +138,7 @@ def test_counts_from_any_source_are_added() -> None:
     assert other.n_trials == 200
     assert other.add(agent).n_trials == 400
     on_top = SeminormLSTDAgent(OneHot()).attach(h6()).add(a)
-    assert on_top.collect(h6(), ZEROS, 5, 20).n_trials == 105
+    assert on_top.collect(h6(), ZEROS, n_trials=5, t_max=20).n_trials == 105
 
 
 def changed(**changes: Any) -> Any:
@@ -204,39 +204,40 @@ def test_nothing_changes_when_something_is_refused() -> None:
     h3 = gym.make("unichain_gym:Unichain-h3-v0")
     agent = SeminormLSTDAgent(OneHot())
     for refused in (
-        lambda: agent.collect(h3, np.zeros(3, int), 0, 5),
-        lambda: agent.collect(h3, np.zeros(4, int), 2, 5),
+        lambda: agent.collect(h3, np.zeros(3, int), n_trials=0, t_max=5),
+        lambda: agent.collect(h3, np.zeros(4, int), n_trials=2, t_max=5),
         lambda: agent.attach(h3, np.zeros(4, int)),
         lambda: agent.attach(h3, t_max=-1),
         lambda: agent.attach(h3, seed=-1),
-        lambda: agent.collect(h3, np.zeros(3, int), 2, 5, seed=-1),
+        lambda: agent.collect(h3, np.zeros(3, int), n_trials=2, t_max=5, seed=-1),
     ):
         with pytest.raises(InvalidInputError):
             refused()
-    agent.collect(h6(), ZEROS, 2, 7)
+    agent.collect(h6(), ZEROS, n_trials=2, t_max=7)
     with pytest.raises(InvalidInputError, match="have t_max = 7; got 9"):
         agent.attach(h6(), t_max=9)
     with pytest.raises(NotFittedError, match="has no policy"):
         agent.act(0)
-    assert agent.collect(h6(), ZEROS, 2, 7).n_trials == 4
+    assert agent.collect(h6(), ZEROS, n_trials=2, t_max=7).n_trials == 4
 
 
 def test_trials_of_a_second_policy_are_refused_by_default() -> None:
-    agent = SeminormLSTDAgent(OneHot(), 1).collect(h6(), ZEROS, 2, 5, seed=0)
+    agent = SeminormLSTDAgent(OneHot(), 1).collect(h6(), ZEROS, n_trials=2, t_max=5, seed=0)
     ones = np.ones(6, int)
+    again: Any
     for again in (agent.collect, agent.attach):
         with pytest.raises(InvalidInputError, match=r"of another policy.*reset\(\)"):
-            again(h6(), ones, *((2, 5) if again == agent.collect else ()))
+            again(h6(), ones, **({"n_trials": 2, "t_max": 5} if again == agent.collect else {}))
     with pytest.raises(InvalidInputError, match="of another policy"):
-        agent.merge(SeminormLSTDAgent(OneHot()).collect(h6(), ones, 2, 5))
+        agent.merge(SeminormLSTDAgent(OneHot()).collect(h6(), ones, n_trials=2, t_max=5))
     assert agent.n_trials == 2
     with pytest.warns(FitWarning, match="collect more trials"):
-        agent.collect(h6(), lambda s: 0, 2, 5, seed=1, is_same_policy=True).fit()
+        agent.collect(h6(), lambda s: 0, n_trials=2, t_max=5, seed=1, is_same_policy=True).fit()
     agent.reset()
     assert agent.n_trials == 0
     assert repr(agent).endswith("0 trials, not fitted>")
     h3 = gym.make("unichain_gym:Unichain-h3-v0")
-    assert agent.collect(h3, np.ones(3, int), 2, 9).n_trials == 2
+    assert agent.collect(h3, np.ones(3, int), n_trials=2, t_max=9).n_trials == 2
 
 
 def test_policies_are_compared_by_value() -> None:
@@ -261,13 +262,13 @@ def test_vector_rewards_that_are_not_finite_name_timestep_and_copy(walk: Any) ->
 
     env = SyncVectorEnv([make(False), make(True)])
     with pytest.raises(InvalidInputError, match="got nan at timestep 2 of trial 1 of the round"):
-        SeminormLSTDAgent(OneHot()).collect(env, np.zeros(4, int), 2, 5)
+        SeminormLSTDAgent(OneHot()).collect(env, np.zeros(4, int), n_trials=2, t_max=5)
 
 
 def test_rewards_that_are_arrays_are_refused_with_timestep_and_value(walk: Any) -> None:
     env = gym.wrappers.TransformReward(walk(), lambda r: np.array([r]) if r == 2 else r)
     with pytest.raises(InvalidInputError, match=r"got array\(\[2\.\]\) at timestep 2"):
-        SeminormLSTDAgent(OneHot()).collect(env, np.zeros(4, int), 2, 5)
+        SeminormLSTDAgent(OneHot()).collect(env, np.zeros(4, int), n_trials=2, t_max=5)
     agent = SeminormLSTDAgent(np.eye(4))
     with pytest.raises(InvalidInputError, match="a reward is one number; got None"):
         agent.observe(0, 0, None, 1)  # type: ignore[arg-type]
@@ -287,14 +288,14 @@ def test_spaces_and_environments_of_other_kinds_are_refused(walk: Any) -> None:
     stable: Any = DummyVecEnv()
     agent = SeminormLSTDAgent(OneHot())
     with pytest.raises(InvalidInputError, match=r"make a gymnasium\.vector\.SyncVectorEnv"):
-        agent.collect(stable, np.zeros(4, int), 2, 5)
+        agent.collect(stable, np.zeros(4, int), n_trials=2, t_max=5)
     with pytest.raises(InvalidInputError, match="env must be an Env or a VectorEnv"):
         agent.attach(stable)
 
 
 def test_a_table_that_is_written_to_changes_nothing() -> None:
     table = np.eye(6)
-    agent = SeminormLSTDAgent(table, 1).collect(h6(), ZEROS, 30, 20, seed=0)
+    agent = SeminormLSTDAgent(table, 1).collect(h6(), ZEROS, n_trials=30, t_max=20, seed=0)
     before = agent.fit().predict(np.arange(6))
     table[:] = 7.0
     assert_array_equal(agent.fit().predict(np.arange(6)), before)

@@ -13,8 +13,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from lstd_agent import OneHot, Polynomial, RadialBasis, SeminormLSTDAgent
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.problems import random_chain, random_features
-from lstd_agent.rows.counts import ChainRows, CountRows
+from lstd_agent.problems import ChainRows, random_chain, random_features
+from lstd_agent.rows.counts import CountRows
 from lstd_agent.rows.factors import factor_of
 from lstd_agent.trials.counts import TransitionCounts
 from lstd_agent.trials.encoding import make_encoding
@@ -42,7 +42,7 @@ def problem() -> Any:
     chain = random_chain("h6", 0)
     features = random_features(6, 3, 0)
     p = chain.stepwise_distributions(T_MAX)
-    exact = ChainRows(p, chain.transition_matrix, chain.reward, features)
+    exact = ChainRows(chain, p, features)
     return chain, features, moments_of(exact, in_features(exact, features), 1.0)
 
 
@@ -142,7 +142,9 @@ def test_no_more_trials_are_stored_than_asked_for() -> None:
     env = gym.make("unichain_gym:Unichain-h6-v0")
     agents = [SeminormLSTDAgent(OneHot(), n_stored_trials=7) for _ in range(2)]
     for agent in agents:
-        agent.collect(env, np.zeros(6, int), 5, 3).collect(env, np.zeros(6, int), 1, 3)
+        agent.collect(env, np.zeros(6, int), n_trials=5, t_max=3).collect(
+            env, np.zeros(6, int), n_trials=1, t_max=3
+        )
     merged = agents[0].merge(agents[1])
     assert merged.counts.n_trials == 12
     sample = merged.batches.sample
@@ -152,14 +154,14 @@ def test_no_more_trials_are_stored_than_asked_for() -> None:
 
 def test_different_agents_do_not_merge() -> None:
     h6, h3 = (gym.make(f"unichain_gym:Unichain-{m}-v0") for m in ("h6", "h3"))
-    agent = SeminormLSTDAgent(OneHot()).collect(h6, np.zeros(6, int), 2, 5)
+    agent = SeminormLSTDAgent(OneHot()).collect(h6, np.zeros(6, int), n_trials=2, t_max=5)
     with pytest.raises(InvalidInputError, match="have t_max = 5; got 6"):
-        agent.merge(SeminormLSTDAgent(OneHot()).collect(h6, np.zeros(6, int), 2, 6))
+        agent.merge(SeminormLSTDAgent(OneHot()).collect(h6, np.zeros(6, int), n_trials=2, t_max=6))
     with pytest.raises(InvalidInputError, match=r"observed Discrete\(6\) so far"):
-        agent.merge(SeminormLSTDAgent(OneHot()).collect(h3, np.zeros(3, int), 2, 5))
+        agent.merge(SeminormLSTDAgent(OneHot()).collect(h3, np.zeros(3, int), n_trials=2, t_max=5))
     absorbing = SeminormLSTDAgent(OneHot(), on_termination="absorb")
     with pytest.raises(InvalidInputError, match="do not merge"):
-        agent.merge(absorbing.collect(h6, np.zeros(6, int), 2, 5))
+        agent.merge(absorbing.collect(h6, np.zeros(6, int), n_trials=2, t_max=5))
     agent.merge(SeminormLSTDAgent(OneHot()))
     assert agent.n_trials == 2
 
@@ -169,7 +171,9 @@ def test_trials_merge_for_different_features() -> None:
 
     def collected(features: Any, n_trials: int) -> SeminormLSTDAgent:
         policy = lambda x: [0.0]  # noqa: E731
-        return SeminormLSTDAgent(features).collect(pendulum, policy, n_trials, 5, batched=False)
+        return SeminormLSTDAgent(features).collect(
+            pendulum, policy, n_trials=n_trials, t_max=5, batched=False
+        )
 
     kept = collected(lambda x: np.ones((len(x), 4)), 3)
     kept.merge(collected(RadialBasis([[1.0, 0, 0]], 1.0), 2))
@@ -233,7 +237,9 @@ def test_values_of_visited_states_are_within_3_percent_of_their_span(seed: int) 
     env = gym.make_vec("unichain_gym:Unichain-h36c-v0", num_envs=20_000)
     chain = make_mdp("h36c").induce(np.full((36, 2), 0.5))
     agent = SeminormLSTDAgent(OneHot(), 2)
-    agent.collect(env, np.full((36, 2), 0.5), 20_000, 10 * chain.mixing_time(), seed=seed).fit()
+    agent.collect(
+        env, np.full((36, 2), 0.5), n_trials=20_000, t_max=10 * chain.mixing_time(), seed=seed
+    ).fit()
     assert len(agent.neighborhoods_) == 2
     exact = chain.relative_value(agent.main_reference_)
     for k in agent.neighborhoods_:

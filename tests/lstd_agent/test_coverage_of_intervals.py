@@ -36,7 +36,7 @@ def held_intervals(mdp: TabularMDP, action: int, n_trials: int, t_max: int, n: i
     for seed in range(n):
         agent = SeminormLSTDAgent(OneHot())
         envs = TabularVectorEnv(mdp, n_trials // 20)
-        agent.collect(envs, policy, n_trials, t_max, seed=seed).fit()
+        agent.collect(envs, policy, n_trials=n_trials, t_max=t_max, seed=seed).fit()
         error = agent.predict(start, 0) - (exact[start] - exact[agent.main_reference_])
         held[:-1] += np.abs(error) <= 1.96 * agent.standard_errors(start, 0)
         found = agent.compare(start[-1], start[0])
@@ -78,7 +78,11 @@ def test_intervals_of_a_backlog_hold_its_projected_values(backlogs: Any, n_bumps
     for seed in range(N_REPETITIONS):
         agent = SeminormLSTDAgent(RadialBasis.grid([0], [20], n_bumps))
         agent.collect(
-            backlogs(5, 20.0), lambda x: np.zeros(len(x), dtype=int), 100, 150, seed=seed
+            backlogs(5, 20.0),
+            lambda x: np.zeros(len(x), dtype=int),
+            n_trials=100,
+            t_max=150,
+            seed=seed,
         ).fit()
         found = agent.compare([20.0], [0.0])
         values.append(found.difference)

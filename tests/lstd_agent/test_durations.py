@@ -176,7 +176,9 @@ TRIALS = Chain.draw(1).trials(24, 11, seed=4)
 
 
 def by_collect() -> SeminormLSTDAgent:
-    return SeminormLSTDAgent(OneHot()).collect(Replay(*TRIALS), np.zeros(7, int), 24, 11)
+    return SeminormLSTDAgent(OneHot()).collect(
+        Replay(*TRIALS), np.zeros(7, int), n_trials=24, t_max=11
+    )
 
 
 def by_copies(mode: AutoresetMode) -> SeminormLSTDAgent:
@@ -184,7 +186,7 @@ def by_copies(mode: AutoresetMode) -> SeminormLSTDAgent:
     envs = SyncVectorEnv([partial(Replay, *p) for p in parts], autoreset_mode=mode)
     agent = SeminormLSTDAgent(OneHot())
     for _ in range(6 if mode == AutoresetMode.NEXT_STEP else 3):
-        agent.collect(envs, np.zeros(7, int), 4, 11)
+        agent.collect(envs, np.zeros(7, int), n_trials=4, t_max=11)
     return agent
 
 
@@ -264,7 +266,7 @@ def test_copies_with_and_without_durations_are_refused() -> None:
 
     envs = SyncVectorEnv([lambda: Replay(*TRIALS), lambda: Forgetful(*TRIALS)])
     with pytest.raises(InvalidInputError, match="got nan at timestep 0 of trial 1"):
-        SeminormLSTDAgent(OneHot()).collect(envs, np.zeros(7, int), 2, 11)
+        SeminormLSTDAgent(OneHot()).collect(envs, np.zeros(7, int), n_trials=2, t_max=11)
 
 
 def test_fits_do_not_depend_on_the_order_of_trials_or_on_where_they_are_held(
@@ -411,7 +413,7 @@ def test_starting_again_takes_no_time() -> None:
             return observation, reward, self.t % 3 == 0, False, info
 
     env = Restart(Once(*TRIALS))
-    agent = SeminormLSTDAgent(OneHot()).collect(env, np.zeros(7, int), 2, 7)
+    agent = SeminormLSTDAgent(OneHot()).collect(env, np.zeros(7, int), n_trials=2, t_max=7)
     counts: Any = agent.counts
     assert counts.duration_sums[[3]].sum() == 0.0
     assert counts.duration_sums[[2]].sum() > 0.0
@@ -467,7 +469,7 @@ def test_action_values_are_the_exact_ones(vectors: bool) -> None:
     features = (lambda x: x[:, :-1]) if vectors else OneHot()
     act = (lambda x: policy[np.argmax(x)]) if vectors else policy
     agent = SeminormLSTDAgent(features, backup="one_step")
-    agent.collect(Jobs(vectors), act, 200, 15, seed=1, explore=3).fit()
+    agent.collect(Jobs(vectors), act, n_trials=200, t_max=15, seed=1, explore=3).fit()
     gain, q = exact_pairs(policy)
     at = np.eye(4) if vectors else np.arange(4)
     found = agent.action_values(at)
@@ -513,7 +515,9 @@ def test_models_whose_steps_take_time_and_their_samples_agree() -> None:
     chain = mdp.induce(policy)
     agents = (
         SeminormLSTDAgent(OneHot()).add(simulate_counts(chain, 5000, 40, 0)),
-        SeminormLSTDAgent(OneHot()).collect(TabularVectorEnv(mdp, 500), policy, 1000, 40, 0),
+        SeminormLSTDAgent(OneHot()).collect(
+            TabularVectorEnv(mdp, 500), policy, n_trials=1000, t_max=40, seed=0
+        ),
     )
     for agent in agents:
         for counts in (simulate_counts(chain, 5000, 40, 1), simulate_counts(chain, 5000, 40, 2)):

@@ -35,7 +35,7 @@ def still(observation: Any) -> Any:
 def pendulum(features: Any = Polynomial(1), n_trials: int = 40, **options: Any) -> Any:  # noqa: B008
     agent = SeminormLSTDAgent(features, 1, gain=0.0, **options)
     env = SyncVectorEnv([lambda: gym.make("Pendulum-v1")] * 4)
-    return agent.collect(env, still, n_trials, 30, seed=0)
+    return agent.collect(env, still, n_trials=n_trials, t_max=30, seed=0)
 
 
 @pytest.mark.filterwarnings("ignore::lstd_agent.errors.FitWarning")  # coarse features, few trials
@@ -45,7 +45,7 @@ def test_features_may_change_after_collection() -> None:
     x = np.array([[1.0, 0.0, 0.5], [0.0, 1.0, -1.0]])
     assert_array_equal(agent.predict(x), other.fit().predict(x))
     counted = SeminormLSTDAgent(OneHot(), 1).collect(
-        gym.make("unichain_gym:Unichain-h6-v0"), np.zeros(6, int), 200, 30, seed=0
+        gym.make("unichain_gym:Unichain-h6-v0"), np.zeros(6, int), n_trials=200, t_max=30, seed=0
     )
     table = np.random.default_rng(0).normal(size=(6, 2))
     assert counted.use_features(table).fit().system_.weights.shape == (1, 2)
@@ -57,7 +57,7 @@ def test_environments_may_write_all_their_observations_into_one_array(max_bytes:
     for copy in (True, False):
         env = SyncVectorEnv([lambda: gym.make("Pendulum-v1")] * 4, copy=copy)
         agent = SeminormLSTDAgent(Polynomial(2), max_bytes=max_bytes, n_batches=1)
-        agent.collect(env, still, 120, 30, seed=0)
+        agent.collect(env, still, n_trials=120, t_max=30, seed=0)
         totals.append(agent.batches.total)
     for name in ("observations", "rewards"):
         assert_array_equal(getattr(totals[0], name), getattr(totals[1], name))
@@ -73,7 +73,7 @@ def test_an_invalid_observation_is_named_with_its_timestep() -> None:
 
     env = SyncVectorEnv([lambda: Failing(gym.make("Pendulum-v1"))] * 2)
     with pytest.raises(InvalidInputError, match=r"finite; got \[nan nan nan\] at timestep 7"):
-        SeminormLSTDAgent(Polynomial(1)).collect(env, still, 2, 30, seed=0)
+        SeminormLSTDAgent(Polynomial(1)).collect(env, still, n_trials=2, t_max=30, seed=0)
 
 
 def test_trials_that_were_added_do_not_change_with_the_arrays_that_were_given() -> None:
@@ -97,7 +97,9 @@ def test_trials_in_files_answer_as_trials_in_memory_do() -> None:
         (kept, "as they came", "1.07 GB"),
         (filed, "in temporary files", "20 kB"),
     ):
-        agent.collect(gym.make("Pendulum-v1"), still_one, 5, 30, seed=1, is_same_policy=True)
+        agent.collect(
+            gym.make("Pendulum-v1"), still_one, n_trials=5, t_max=30, seed=1, is_same_policy=True
+        )
         account = f"kept        {place}: {size * 45 / 40 / 1000:.3g} kB (max_bytes {allowed})"
         assert account in deepcopy(agent).fit().summary()
     for copied in (filed, deepcopy(filed), pickle.loads(pickle.dumps(filed))):
@@ -168,7 +170,7 @@ class Picture(gym.Env[Any, Any]):
 @pytest.mark.filterwarnings("ignore::lstd_agent.errors.FitWarning")  # coarse features, few trials
 def test_pictures_stay_bytes() -> None:
     agent = SeminormLSTDAgent(lambda x: x[:, :2] / 255.0, 1, gain=0.0)
-    agent.collect(Picture(), lambda x: 0, 6, 9)
+    agent.collect(Picture(), lambda x: 0, n_trials=6, t_max=9)
     kept = agent.kept_trials
     assert kept.observations.dtype == np.uint8
     assert kept.observations.shape == (6, 11, 192)
@@ -179,7 +181,9 @@ def test_pictures_stay_bytes() -> None:
 def test_dict_observations_that_end_are_kept_alike_in_every_mode(walk: Any, mode: Any) -> None:
     env = SyncVectorEnv([lambda: walk(4, True, "dict")] * 3, autoreset_mode=mode)
     agent = SeminormLSTDAgent(Polynomial(1), on_termination="absorb")
-    kept = agent.collect(env, lambda o: np.zeros(3, int), 6, 5, batched=True).kept_trials
+    kept = agent.collect(
+        env, lambda o: np.zeros(3, int), n_trials=6, t_max=5, batched=True
+    ).kept_trials
     assert_array_equal(kept.observations[0, :3, 2], [0.0, 1.0, 2.0])
     assert np.isnan(kept.observations[0, 3:]).all()
     assert_array_equal(kept.rewards, [[0, 1, 2, 0, 0, 0]] * 6)
@@ -191,7 +195,7 @@ def test_observations_that_are_not_finite_name_their_timestep(walk: Any) -> None
     )
     agent = SeminormLSTDAgent(Polynomial(1))
     with pytest.raises(InvalidInputError, match=r"must be finite; got \[nan\] at timestep 2"):
-        agent.collect(env, lambda o: 0, 2, 5)
+        agent.collect(env, lambda o: 0, n_trials=2, t_max=5)
 
 
 def test_logged_trials_equal_collected_ones(walk: Any) -> None:

@@ -124,7 +124,7 @@ def test_an_agent_fits_sparse_tables_as_dense_ones(distance: Any, monkeypatch: A
     def make() -> Any:
         agent = SeminormLSTDAgent(OneHot(), distance=distance, backup="model")
         env, policy = UnichainVectorEnv(100, "h36c"), np.zeros(36, dtype=np.int64)
-        agent.collect(env, policy, 300, 60, seed=0).fit()
+        agent.collect(env, policy, n_trials=300, t_max=60, seed=0).fit()
         seen = np.flatnonzero(agent.determined(np.arange(36)))
         return agent.system_.anchors, agent.predict(seen), agent.standard_errors(seen)
 

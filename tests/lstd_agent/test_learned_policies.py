@@ -41,12 +41,12 @@ def test_a_torch_module_acts_by_its_largest_output() -> None:
 def test_trials_of_a_module_that_has_learned_since_are_refused() -> None:
     torch = pytest.importorskip("torch", reason="needs torch")
     table = torch.nn.Embedding(6, 2)
-    agent = SeminormLSTDAgent(OneHot()).collect(gym.make(H6), table, 3, 5, seed=0)
-    agent.collect(gym.make(H6), table, 3, 5, seed=1)
+    agent = SeminormLSTDAgent(OneHot()).collect(gym.make(H6), table, n_trials=3, t_max=5, seed=0)
+    agent.collect(gym.make(H6), table, n_trials=3, t_max=5, seed=1)
     with torch.no_grad():
         table.weight += 1.0
     with pytest.raises(InvalidInputError, match="of another policy"):
-        agent.collect(gym.make(H6), table, 3, 5, seed=2)
+        agent.collect(gym.make(H6), table, n_trials=3, t_max=5, seed=2)
     assert agent.n_trials == 6
 
 
@@ -72,15 +72,17 @@ def test_a_model_gives_the_values_of_its_actions(sb3: Any) -> None:
     actions, _ = model.predict(np.arange(6), deterministic=True)
     policy = partial(model.predict, deterministic=True)
     env = gym.make_vec(H6, num_envs=100)
-    found = SeminormLSTDAgent(OneHot()).collect(env, policy, 300, 30, seed=0)
-    expected = SeminormLSTDAgent(OneHot()).collect(env, actions, 300, 30, seed=0)
+    found = SeminormLSTDAgent(OneHot()).collect(env, policy, n_trials=300, t_max=30, seed=0)
+    expected = SeminormLSTDAgent(OneHot()).collect(env, actions, n_trials=300, t_max=30, seed=0)
     ours, theirs = (each.counts.transition_counts.toarray() for each in (found, expected))
     assert_array_equal(ours, theirs)
-    drawn = SeminormLSTDAgent(OneHot()).collect(gym.make(H6), model, 20, 30, seed=0)
-    assert drawn.collect(env, model, 100, 30, seed=0).n_trials == 120
+    drawn = SeminormLSTDAgent(OneHot()).collect(gym.make(H6), model, n_trials=20, t_max=30, seed=0)
+    assert drawn.collect(env, model, n_trials=100, t_max=30, seed=0).n_trials == 120
     pendulum = sb3.PPO("MlpPolicy", gym.make("Pendulum-v1"), seed=0, device="cpu")
     agent = SeminormLSTDAgent(Polynomial(1))
-    assert agent.collect(gym.make("Pendulum-v1"), pendulum, 3, 5, seed=0).n_trials == 3
+    assert (
+        agent.collect(gym.make("Pendulum-v1"), pendulum, n_trials=3, t_max=5, seed=0).n_trials == 3
+    )
 
 
 @pytest.mark.filterwarnings("ignore::lstd_agent.errors.FitWarning")

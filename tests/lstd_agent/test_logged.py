@@ -586,7 +586,7 @@ def test_longer_trials_are_cut_only_on_request() -> None:
     with pytest.raises(InvalidInputError, match="have t_max = 3; got 6"):
         agent.add_trials(STATES, REWARDS, t_max=6)
     env = gym.make("unichain_gym:Unichain-h6-v0")
-    other = SeminormLSTDAgent(np.eye(6)).collect(env, POLICY, 5, 3, seed=0)
+    other = SeminormLSTDAgent(np.eye(6)).collect(env, POLICY, n_trials=5, t_max=3, seed=0)
     assert other.add(agent.counts).n_trials == 20
 
 

@@ -76,7 +76,7 @@ def test_scalars_one_by_one_count_like_batches_in_lockstep() -> None:
 def test_the_users_loop_counts_like_collect() -> None:
     collected, observed = SeminormLSTDAgent(OneHot()), SeminormLSTDAgent(OneHot())
     env = gym.make("unichain_gym:Unichain-h6-v0")
-    collected.collect(env, POLICY, 30, t_max=12, seed=5)
+    collected.collect(env, POLICY, n_trials=30, t_max=12, seed=5)
     env_seed, _ = split_seed(5)
     observed.attach(env, POLICY)
     run_trials(observed, env, 30, 12, env_seed)
@@ -85,19 +85,19 @@ def test_the_users_loop_counts_like_collect() -> None:
 
 def test_collection_continues_where_it_stopped() -> None:
     env = gym.make_vec("unichain_gym:Unichain-h6-v0", num_envs=50)
-    agent = SeminormLSTDAgent(OneHot()).collect(env, POLICY, 120, 20, seed=0)
-    agent.collect(env, POLICY, 80, 20, seed=1)
+    agent = SeminormLSTDAgent(OneHot()).collect(env, POLICY, n_trials=120, t_max=20, seed=0)
+    agent.collect(env, POLICY, n_trials=80, t_max=20, seed=1)
     assert agent.n_trials == 200
     np.testing.assert_array_equal(counts(agent).transition_counts.sum(axis=1), 200)
     with pytest.raises(InvalidInputError, match="have t_max = 20; got 21"):
-        agent.collect(env, POLICY, 10, 21)
+        agent.collect(env, POLICY, n_trials=10, t_max=21)
 
 
 def test_the_same_seed_gives_the_same_trials() -> None:
     env = gym.make_vec("unichain_gym:Unichain-h6-v0", num_envs=50)
     random_policy = np.full((6, 2), 0.5)
     a, b, c = (
-        SeminormLSTDAgent(OneHot()).collect(env, random_policy, 70, 20, seed=seed)
+        SeminormLSTDAgent(OneHot()).collect(env, random_policy, n_trials=70, t_max=20, seed=seed)
         for seed in (3, 3, 4)
     )
     assert_same_counts(a, b)
@@ -122,7 +122,7 @@ def test_an_interrupt_keeps_all_finished_trials() -> None:
     env = Interrupted(gym.make("unichain_gym:Unichain-h6-v0"), n_steps=7 * 10 + 3)
     agent = SeminormLSTDAgent(OneHot())
     with pytest.raises(KeyboardInterrupt):
-        agent.collect(env, POLICY, 2000, t_max=9, seed=0)
+        agent.collect(env, POLICY, n_trials=2000, t_max=9, seed=0)
     assert agent.n_trials == 7
     np.testing.assert_array_equal(counts(agent).transition_counts.sum(axis=1), 7)
 
@@ -256,7 +256,7 @@ def test_dict_observations_reach_a_policy_as_they_are(walk: Any) -> None:
 
     features = RadialBasis([[0.0, 1.0, 0.0], [2.0, 1.0, 0.0]], 1.0)
     agent = SeminormLSTDAgent(features)
-    agent.collect(walk(kind="dict"), policy, 3, 4, batched=False)
+    agent.collect(walk(kind="dict"), policy, n_trials=3, t_max=4, batched=False)
     assert agent.n_trials == 3
     assert set(seen[-1]) == {"x", "even"}
 
@@ -301,9 +301,9 @@ def test_truncation_before_t_max_names_the_limit(mode: AutoresetMode) -> None:
     possible = make_mdp("h6").induce(POLICY).transition_matrix.toarray() > 0
     for env in (make(), SyncVectorEnv([make] * 3, autoreset_mode=mode)):
         with pytest.raises(TerminationError, match=message):
-            SeminormLSTDAgent(OneHot()).collect(env, POLICY, 3, 10, seed=0)
+            SeminormLSTDAgent(OneHot()).collect(env, POLICY, n_trials=3, t_max=10, seed=0)
         # A limit at the very end cuts nothing off, and the last transition is not the reset.
-        agent = SeminormLSTDAgent(OneHot()).collect(env, POLICY, 30, 9, seed=0)
+        agent = SeminormLSTDAgent(OneHot()).collect(env, POLICY, n_trials=30, t_max=9, seed=0)
         N = counts(agent).transition_counts.toarray().reshape(10, 6, 6)
         assert not N[:, ~possible].any()
 

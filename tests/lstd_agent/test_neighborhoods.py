@@ -166,7 +166,7 @@ def collected(**options: Any) -> SeminormLSTDAgent:
 
     agent = SeminormLSTDAgent(OneHot(), **options)
     env = gym.make_vec("unichain_gym:Unichain-h36c-v0", num_envs=500)
-    return agent.collect(env, np.ones(36, dtype=int), 1000, 60, seed=0).fit()
+    return agent.collect(env, np.ones(36, dtype=int), n_trials=1000, t_max=60, seed=0).fit()
 
 
 @pytest.mark.first(3)

@@ -55,7 +55,7 @@ def test_values_of_blackjack_hands_agree_with_simulation() -> None:
     env = gym.make("Blackjack-v1", disable_env_checker=True)
     agent = SeminormLSTDAgent(OneHot(), n_anchors=1, n_batches=10)
     for seed in range(8):
-        agent.collect(Deal(env), stand_from_17, 40, 40, seed=seed)
+        agent.collect(Deal(env), stand_from_17, n_trials=40, t_max=40, seed=seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FitWarning)  # of hands that were hardly ever dealt
         agent.fit()

@@ -80,7 +80,7 @@ def test_values_of_mountain_car_starts_agree_with_simulation() -> None:
     tiles = TileCoding([-1.2, -0.07], [0.6, 0.07], n_tiles=16, n_tilings=4)
     agent = SeminormLSTDAgent(tiles, n_anchors=1, backup="one_step", n_batches=10)
     for seed in range(10):
-        agent.collect(car, along_velocity, 8, 250, seed=seed)
+        agent.collect(car, along_velocity, n_trials=8, t_max=250, seed=seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FitWarning)  # of corners that no ride passes
         agent.fit()
@@ -114,7 +114,7 @@ def test_values_of_taxi_starts_agree_with_simulation() -> None:
 
     agent = SeminormLSTDAgent(OneHot(), n_anchors=1, n_batches=10)
     for seed in range(10):
-        agent.collect(env, drive, 200, 50, seed=seed)
+        agent.collect(env, drive, n_trials=200, t_max=50, seed=seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FitWarning)  # of states that were hardly ever met
         agent.fit()
@@ -164,7 +164,7 @@ def test_values_of_orders_agree_with_their_sales() -> None:
     order = np.array([shop.ORDER], dtype=np.float32)
     agent = SeminormLSTDAgent(Polynomial(1), n_anchors=1, n_batches=10)
     for seed in range(10):
-        agent.collect(shop, lambda observation: order, 30, 10, seed=seed)
+        agent.collect(shop, lambda observation: order, n_trials=30, t_max=10, seed=seed)
     agent.fit()
 
     def earned(pipeline: FloatArray) -> FloatArray:

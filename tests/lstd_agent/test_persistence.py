@@ -68,7 +68,7 @@ STATES = np.arange(6)
 def discrete(**options: Any) -> SeminormLSTDAgent:
     options = {"features": OneHot(), "backup": "one_step", "n_batches": 5, **options}
     env = gym.make_vec("unichain_gym:Unichain-h6-v0", num_envs=50)
-    return SeminormLSTDAgent(**options).collect(env, POLICY, 200, 30, seed=0).fit()
+    return SeminormLSTDAgent(**options).collect(env, POLICY, n_trials=200, t_max=30, seed=0).fit()
 
 
 @pytest.mark.first(4)
@@ -106,7 +106,7 @@ def test_a_loaded_agent_continues_like_the_saved_one(
     assert loaded.summary() == agent.summary()
     env = gym.make_vec("unichain_gym:Unichain-h6-v0", num_envs=50)
     for each in (agent, loaded):
-        each.collect(env, POLICY, 100, 30, seed=1).fit()
+        each.collect(env, POLICY, n_trials=100, t_max=30, seed=1).fit()
     assert_array_equal(loaded.predict(STATES), agent.predict(STATES))
 
 
@@ -124,7 +124,7 @@ def test_vector_agents_are_saved_too(features: Any, tmp_path: Path) -> None:
     function = (lambda x: np.hstack((x, x**2))) if features == "function" else None
     env = SyncVectorEnv([lambda: Speed(gym.make("Pendulum-v1"))] * 5)
     agent = SeminormLSTDAgent(function or features, on_termination="absorb")
-    agent.collect(env, lambda x: np.zeros((len(x), 1)), 20, 15, seed=0).fit()
+    agent.collect(env, lambda x: np.zeros((len(x), 1)), n_trials=20, t_max=15, seed=0).fit()
     path = tmp_path / "agent.npz"
     agent.save(path)
     loaded = SeminormLSTDAgent.load(path, features=function)
@@ -155,7 +155,9 @@ def test_a_pipeline_of_transformers_is_no_table(tmp_path: Path) -> None:
     with pytest.raises(NotFittedError, match=r"call attach\(env\)"):
         SeminormLSTDAgent(pipeline).observe(0, 0, 0.0, 1)
     agent = SeminormLSTDAgent(pipeline)
-    agent.collect(gym.make("Pendulum-v1"), lambda x: np.zeros((len(x), 1)), 4, 5, seed=0)
+    agent.collect(
+        gym.make("Pendulum-v1"), lambda x: np.zeros((len(x), 1)), n_trials=4, t_max=5, seed=0
+    )
     with pytest.warns(FitWarning, match="do not determine the values of starts"):
         agent.fit()  # four trials are few
     agent.save(path)
@@ -280,7 +282,13 @@ def test_saved_files_have_the_permissions_of_any_file_and_follow_links(tmp_path:
     link = tmp_path / "link.npz"
     link.symlink_to(path)
     before = path.read_bytes()
-    agent.collect(gym.make_vec("unichain_gym:Unichain-h6-v0", num_envs=5), POLICY, 5, 30, seed=2)
+    agent.collect(
+        gym.make_vec("unichain_gym:Unichain-h6-v0", num_envs=5),
+        POLICY,
+        n_trials=5,
+        t_max=30,
+        seed=2,
+    )
     agent.save(link)
     assert link.is_symlink()
     assert path.read_bytes() != before
@@ -294,7 +302,7 @@ def test_a_loaded_agent_has_its_policy_and_its_options(tmp_path: Path) -> None:
     assert (loaded.observations, loaded.max_bytes) == ("counted", 12345)
     env = gym.make("unichain_gym:Unichain-h6-v0")
     with pytest.raises(InvalidInputError, match="of another policy"):
-        loaded.collect(env, 1 - np.asarray(POLICY), 5, 30)
+        loaded.collect(env, 1 - np.asarray(POLICY), n_trials=5, t_max=30)
 
 
 @pytest.mark.filterwarnings("ignore::lstd_agent.errors.FitWarning")  # coarse features, few trials
@@ -303,7 +311,9 @@ def test_standardized_functions_are_given_as_they_were_or_by_themselves(tmp_path
         return np.hstack((x, x**2))
 
     agent = SeminormLSTDAgent(Standardized(function), 1)
-    agent.collect(gym.make("Pendulum-v1"), lambda x: [0.0], 30, 30, seed=0, batched=False)
+    agent.collect(
+        gym.make("Pendulum-v1"), lambda x: [0.0], n_trials=30, t_max=30, seed=0, batched=False
+    )
     agent.fit()
     agent.save(tmp_path / "agent.npz")
     measured: Any = agent.features
@@ -315,7 +325,13 @@ def test_standardized_functions_are_given_as_they_were_or_by_themselves(tmp_path
 
 def test_an_outdated_fit_is_not_saved(tmp_path: Path) -> None:
     agent, path = discrete(), tmp_path / "agent.npz"
-    agent.collect(gym.make_vec("unichain_gym:Unichain-h6-v0", num_envs=5), POLICY, 5, 30, seed=2)
+    agent.collect(
+        gym.make_vec("unichain_gym:Unichain-h6-v0", num_envs=5),
+        POLICY,
+        n_trials=5,
+        t_max=30,
+        seed=2,
+    )
     agent.save(path)
     with pytest.raises(NotFittedError, match="call fit first"):
         SeminormLSTDAgent.load(path).predict(STATES)
@@ -326,7 +342,7 @@ def test_an_outdated_fit_is_not_saved(tmp_path: Path) -> None:
 def test_loading_does_not_repeat_the_warnings_of_the_fit(tmp_path: Path) -> None:
     path = tmp_path / "agent.npz"
     env = gym.make_vec("unichain_gym:Unichain-h6-v0", num_envs=5)
-    agent = SeminormLSTDAgent(OneHot()).collect(env, POLICY, 5, 3, seed=0)
+    agent = SeminormLSTDAgent(OneHot()).collect(env, POLICY, n_trials=5, t_max=3, seed=0)
     with pytest.warns(FitWarning):
         agent.fit()
     agent.save(path)
@@ -367,29 +383,14 @@ def options_of(held: Any) -> Any:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (changed("trials.transition_counts.indices", lambda a: a + 10**6), "indices must be"),
-        (changed("trials.transition_counts.indptr", lambda a: a[::-1].copy()), "damaged"),
-        (changed("trials.transition_counts.data", lambda a: a + 1), "sum to"),
-        (changed("trials.reward_sums.data", lambda a: a * np.nan), "reward_sums must be finite"),
-        (changed("trials.n_by_batch", lambda a: -a), "no trials in batches"),
-        (changed("trials.n_by_batch", lambda a: a[:-1]), "damaged"),
-        (changed("trials.sample.trials.observations", lambda a: a + np.uint8(200)), "other states"),
-        (changed("trials.sample.trials.observations", lambda a: a * 1.5), "are integers"),
-        (
-            changed("trials.sample.trials.observations", lambda a: a[:, :5]),
-            "trials are observations",
-        ),
-        (changed("trials.sample.hashes", lambda a: a[::-1].copy()), "in ascending order"),
-        (changed("policy", lambda a: a[:-1]), "a policy is 6 integer actions"),
-        (changed("policy", lambda a: a + 51), "the policy takes action"),
+        (changed("trials.0.0.transition_counts.indices", lambda a: a + 10**6), "indices must be"),
+        (changed("trials.0.0.transition_counts.indptr", lambda a: a[::-1].copy()), "damaged"),
+        (changed("trials.0.0.transition_counts.data", lambda a: a + 1), "sum to"),
+        (changed("trials.0.0.reward_sums.data", lambda a: a * np.nan), "reward_sums must be fin"),
         (option("anchors", {"list": [9, 0]}), "anchors"),
         (option("n_batches", 10**12), "n_batches is at most"),
         (option("gain", float("nan")), "gain"),
-        (option("features", {"GaussianFeatures": [["d", 10**12], ["seed", 0]]}), "exceed the"),
-        (option("features", {"Polynomial": [["degree", 10**9]]}), "exceed the"),
-        (lambda held, arrays: held.update(is_fitted="yes"), "no trials"),
-        (lambda held, arrays: held.update(actions={"tuple": [10**9, 0]}), "exceed the"),
-        (lambda held, arrays: arrays.pop("saved.trials.reward_sums.data"), "damaged"),
+        (lambda held, arrays: arrays.pop("saved.trials.0.0.reward_sums.data"), "damaged"),
     ],
 )
 def test_a_crafted_file_is_checked_like_arguments_of_users(
@@ -400,16 +401,6 @@ def test_a_crafted_file_is_checked_like_arguments_of_users(
     path.write_bytes(saved)
     resealed(path, change)
     with pytest.raises(InvalidInputError, match=message):
-        SeminormLSTDAgent.load(path)
-
-
-@pytest.mark.parametrize("part", ["key", "count"])
-def test_crafted_counts_of_actions_are_refused(part: str, tmp_path: Path) -> None:
-    path, env = tmp_path / "agent.npz", gym.make("unichain_gym:Unichain-h6-v0")
-    agent = SeminormLSTDAgent(OneHot()).collect(env, POLICY, 50, 10, seed=0, explore=1)
-    agent.save(path)
-    resealed(path, changed(f"trials.taken.{part}", lambda a: -a))
-    with pytest.raises(InvalidInputError, match="not of 6 states and 2 actions"):
         SeminormLSTDAgent.load(path)
 
 
@@ -460,7 +451,7 @@ def test_a_copy_of_a_fitted_agent_gives_the_same_answers(features: Any) -> None:
         at = np.array([[1.0, 0.0, 0.5], [0.0, 1.0, -2.0]])
         env = gym.make_vec("Pendulum-v1", num_envs=5)
         agent = SeminormLSTDAgent(features, n_batches=4)
-        agent.collect(env, no_torque, 40, 20, seed=0).fit()
+        agent.collect(env, no_torque, n_trials=40, t_max=20, seed=0).fit()
         copies = COPIES[:1]
     difference = agent.compare(at[:1], at[1:])
     errors = agent.standard_errors(at)
@@ -485,7 +476,7 @@ def test_options_that_do_not_fit_are_not_saved(tmp_path: Path) -> None:
 
 
 def test_a_copy_of_a_policy_iteration_continues_like_the_original() -> None:
-    search = PolicyIteration("unichain_gym:Unichain-c10-v0", 30, 60, seed=0).run(1)
+    search = PolicyIteration("unichain_gym:Unichain-c10-v0", t_max=30, n_trials=60, seed=0).run(1)
     others = [copied(search).run(3) for copied in COPIES]
     search.run(3)
     for other in others:

@@ -127,17 +127,20 @@ def test_a_model_acts_by_its_predict_method() -> None:
     assert_array_equal(act(np.array([1, 2, 3]), RNG), [6, 5, 6])
     assert act.one(2, RNG) == 5
     env = gym.make("unichain_gym:Unichain-h6-v0")
-    agent = SeminormLSTDAgent(OneHot()).collect(env, Model(first=0), 3, 4, seed=0)
-    expected = SeminormLSTDAgent(OneHot()).collect(env, np.arange(6) % 2, 3, 4, seed=0)
+    agent = SeminormLSTDAgent(OneHot()).collect(env, Model(first=0), n_trials=3, t_max=4, seed=0)
+    expected = SeminormLSTDAgent(OneHot()).collect(
+        env, np.arange(6) % 2, n_trials=3, t_max=4, seed=0
+    )
     ours, theirs = (each.counts.transition_counts.toarray() for each in (agent, expected))
     assert_array_equal(ours, theirs)
 
 
 def test_an_optimal_policy_is_taken_as_its_actions() -> None:
-    best = unichain_gym.make_mdp("h6").optimal_policy("bias")
-    agent = SeminormLSTDAgent(OneHot()).collect("Unichain-h6-v0", best, 50, 20, 0, explore=1)  # type: ignore[arg-type]
+    best: Any = unichain_gym.make_mdp("h6").optimal_policy("bias")
+    agent = SeminormLSTDAgent(OneHot())
+    agent.collect("Unichain-h6-v0", best, n_trials=50, t_max=20, seed=0, explore=1)
     assert_array_equal(np.asarray(agent.policy), best.policy)
-    agent.collect("Unichain-h6-v0", best.policy, 50, 20, 1).fit()
+    agent.collect("Unichain-h6-v0", best.policy, n_trials=50, t_max=20, seed=1).fit()
     assert_array_equal(*(agent.action_values(3, policy=each) for each in (best, best.policy)))  # type: ignore[arg-type]
 
 
@@ -278,7 +281,7 @@ def test_progress_counts_steps_in_lines_where_there_is_no_terminal(
 ) -> None:
     monkeypatch.setattr("lstd_agent.progress.LINE_INTERVAL", 0.0)
     env = gym.make("unichain_gym:Unichain-h6-v0")
-    SeminormLSTDAgent(OneHot()).collect(env, np.zeros(6, int), 20, 4, progress=True)
+    SeminormLSTDAgent(OneHot()).collect(env, np.zeros(6, int), n_trials=20, t_max=4, progress=True)
     assert capsys.readouterr().err.splitlines()[-1].startswith("100% 100 of 100 steps, ")
 
 
@@ -290,13 +293,13 @@ def test_rewards_that_are_not_finite_are_refused() -> None:
     )
     agent = SeminormLSTDAgent(OneHot())
     with pytest.raises(InvalidInputError, match=r"must be finite.*got nan at timestep 2"):
-        agent.collect(env, np.zeros(6, int), 60, 4)
+        agent.collect(env, np.zeros(6, int), n_trials=60, t_max=4)
     assert agent.n_trials == 2
     vector = gym.wrappers.vector.TransformReward(
         gym.make_vec("unichain_gym:Unichain-h6-v0", num_envs=3), lambda r: r * np.nan
     )
     with pytest.raises(InvalidInputError, match=r"finite.*got nan at timestep 0 of trial 0"):
-        agent.collect(vector, np.zeros(6, int), 3, 4)
+        agent.collect(vector, np.zeros(6, int), n_trials=3, t_max=4)
     assert agent.n_trials == 2
 
 
@@ -307,17 +310,17 @@ def test_an_answer_that_is_no_action_is_refused(answer: object, num_envs: int) -
     env = gym.make(name) if num_envs == 1 else gym.make_vec(name, num_envs=num_envs)
     agent = SeminormLSTDAgent(OneHot())
     with pytest.raises(InvalidInputError, match=rf"takes action {answer}; actions are 0 to 1"):
-        agent.collect(env, lambda state: answer, 20, t_max=5, seed=0)
+        agent.collect(env, lambda state: answer, n_trials=20, t_max=5, seed=0)
 
 
 def test_a_policys_array_that_was_changed_in_place_is_another_policy() -> None:
     """A loop that improves a policy may do so, and trials of two policies have no one value."""
     policy = np.zeros(6, dtype=np.int64)
     agent = SeminormLSTDAgent(OneHot())
-    agent.collect("unichain_gym:Unichain-h6-v0", policy, 20, 5, seed=0)
+    agent.collect("unichain_gym:Unichain-h6-v0", policy, n_trials=20, t_max=5, seed=0)
     policy[0] = 1
     with pytest.raises(InvalidInputError, match="of another policy"):
-        agent.collect("unichain_gym:Unichain-h6-v0", policy, 20, 5, seed=1)
+        agent.collect("unichain_gym:Unichain-h6-v0", policy, n_trials=20, t_max=5, seed=1)
     assert_array_equal(agent.policy, np.zeros(6))
     held: Any = agent.policy
     with pytest.raises(ValueError, match="read-only"):

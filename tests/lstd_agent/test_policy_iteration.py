@@ -36,7 +36,9 @@ def shortfall(mdp: TabularMDP, policy: Any) -> tuple[float, float]:
 @pytest.mark.parametrize("name", T_MAX)
 def test_the_optimum_is_found_in_gain_and_from_the_start_on(name: str) -> None:
     mdp = make_mdp(name)
-    search = PolicyIteration(TabularVectorEnv(mdp, 1000), T_MAX[name], 1000, seed=1).run()
+    search = PolicyIteration(
+        TabularVectorEnv(mdp, 1000), t_max=T_MAX[name], n_trials=1000, seed=1
+    ).run()
     assert search.converged
     gain, start = shortfall(mdp, search.policy_)
     assert gain < 1e-9
@@ -52,7 +54,7 @@ def test_a_given_first_policy_is_improved() -> None:
     mdp = make_mdp("c10")
     env = TabularVectorEnv(mdp, 1000)
     worst = mdp.worst_policy("bias").policy
-    search = PolicyIteration(env, 200, 1000, policy=worst, explore=3, seed=0).run()
+    search = PolicyIteration(env, t_max=200, n_trials=1000, policy=worst, explore=3, seed=0).run()
     assert search.iterations[0].gain == pytest.approx(mdp.induce(worst).gain, abs=0.1)
     assert len(search.iterations) >= 2
     assert shortfall(mdp, search.policy_)[0] < 1e-9
@@ -61,7 +63,13 @@ def test_a_given_first_policy_is_improved() -> None:
 def test_an_optimal_policy_is_left_alone() -> None:
     mdp = make_mdp("h9b")
     search = PolicyIteration(
-        TabularVectorEnv(mdp, 1000), 100, 2000, policy=[1] * 9, n_errors=3.0, explore=2, seed=0
+        TabularVectorEnv(mdp, 1000),
+        t_max=100,
+        n_trials=2000,
+        policy=[1] * 9,
+        n_errors=3.0,
+        explore=2,
+        seed=0,
     ).run()
     assert [each.n_changes for each in search.iterations] == [0]
     assert_array_equal(search.policy_, [1] * 9)
@@ -70,7 +78,9 @@ def test_an_optimal_policy_is_left_alone() -> None:
 @pytest.mark.slow
 def test_a_task_in_which_a_policy_can_get_stuck_is_solved() -> None:
     """Most policies bump into walls for ever, in classes of their own."""
-    search = PolicyIteration(_restarting("CliffWalking-v1"), 300, 64, explore=0.2, seed=0).run()
+    search = PolicyIteration(
+        _restarting("CliffWalking-v1"), t_max=300, n_trials=64, explore=0.2, seed=0
+    ).run()
     mdp = TabularMDP.from_gymnasium(gym.make("CliffWalking-v1"), on_termination="restart")
     gain, start = shortfall(mdp, search.policy_)
     assert gain == pytest.approx(0.0, abs=1e-9)
@@ -95,7 +105,9 @@ def ring(n_actions: int = 2) -> TabularMDP:
 
 @pytest.mark.parametrize("n_actions", [1, 2])
 def test_equal_actions_change_nothing_after_the_first_iteration(n_actions: int) -> None:
-    search = PolicyIteration(TabularVectorEnv(ring(n_actions), 10), 20, 50, seed=0).run()
+    search = PolicyIteration(
+        TabularVectorEnv(ring(n_actions), 10), t_max=20, n_trials=50, seed=0
+    ).run()
     assert [each.n_changes for each in search.iterations] == [3, 0]
     assert search.iterations[-1].gain == pytest.approx(1 / 3)
     assert search.iterations[-1].start_value == pytest.approx(1 / 3)
@@ -107,7 +119,7 @@ def test_a_state_never_met_has_no_values() -> None:
     apart = TabularMDP.from_transitions(
         [(0, 0, 0, 1, 1), (0, 1, 0, 1, 2), (1, 0, 0, 1, 9), (1, 1, 0, 1, 0)], [1.0, 0.0]
     )
-    search = PolicyIteration(TabularVectorEnv(apart, 5), 9, 20, seed=0).run()
+    search = PolicyIteration(TabularVectorEnv(apart, 5), t_max=9, n_trials=20, seed=0).run()
     assert np.isnan(search.action_values(1)).all()
     assert_array_equal(search.policy_, [1, 0])
 
@@ -119,7 +131,7 @@ def test_only_available_actions_are_taken() -> None:
         [1.0, 0.0, 0.0],
     )  # fmt: skip
     for env in (TabularEnv(masked), TabularVectorEnv(masked, 20)):
-        search = PolicyIteration(env, 30, 40, seed=0).run()
+        search = PolicyIteration(env, t_max=30, n_trials=40, seed=0).run()
         assert_array_equal(search.policy_, masked.optimal_policy("bias").policy)
 
 
@@ -138,7 +150,7 @@ def test_actions_and_observations_may_start_anywhere() -> None:
             state, *rest = self.env.step(action - 5)
             return state - 3, *rest
 
-    search = PolicyIteration(Shifted(TabularEnv(mdp)), 40, 80, seed=0).run()
+    search = PolicyIteration(Shifted(TabularEnv(mdp)), t_max=40, n_trials=80, seed=0).run()
     assert_array_equal(search.policy_, [6] * 6)
     assert search.action_values(-3).shape == (2,)
     with pytest.raises(InvalidInputError, match="from -3 to 2"):
@@ -149,13 +161,13 @@ def test_countable_observations_of_other_spaces_get_a_function() -> None:
     env = TransformObservation(
         TabularEnv(make_mdp("h6")), lambda s: np.array([s // 3, s % 3]), MultiDiscrete([2, 3])
     )
-    search = PolicyIteration(env, 40, 80, seed=0).run()
+    search = PolicyIteration(env, t_max=40, n_trials=80, seed=0).run()
     policy: Any = search.policy_
     assert_array_equal(policy(np.array([[0, 0], [1, 2]])), [1, 1])
 
 
 def small(**options: Any) -> PolicyIteration:
-    return PolicyIteration("Unichain-c10-v0", 100, 20, seed=3, **options)
+    return PolicyIteration("Unichain-c10-v0", t_max=100, n_trials=20, seed=3, **options)
 
 
 def test_a_search_in_pieces_is_the_same_search(tmp_path: Path) -> None:
@@ -188,10 +200,12 @@ class Pickling(Executor):
 def test_any_number_of_workers_gives_the_same_search(kind: str) -> None:
     made: dict[str, Any] = {
         "a vector environment by its id": lambda: PolicyIteration(
-            "Unichain-h6-v0", 9, 1500, seed=0
+            "Unichain-h6-v0", t_max=9, n_trials=1500, seed=0
         ),
-        "one by one": lambda: PolicyIteration(made_plain, 9, 40, seed=0),
-        "vectors": lambda: PolicyIteration(made_backlog, 9, 40, seed=0, features=BUMPS),
+        "one by one": lambda: PolicyIteration(made_plain, t_max=9, n_trials=40, seed=0),
+        "vectors": lambda: PolicyIteration(
+            made_backlog, t_max=9, n_trials=40, seed=0, features=BUMPS
+        ),
     }
     alone, shared = made[kind](), made[kind]()
     alone.run(2), shared.run(2, executor=Pickling())
@@ -204,7 +218,7 @@ def made_plain() -> gym.Env:
 
 
 def test_an_environment_is_not_shared_among_workers() -> None:
-    search = PolicyIteration(TabularEnv(ring()), 9, 10, seed=0)
+    search = PolicyIteration(TabularEnv(ring()), t_max=9, n_trials=10, seed=0)
     with pytest.raises(InvalidInputError, match="workers make their own environments"):
         search.run(workers=2)
     assert search.iterations == []
@@ -227,7 +241,7 @@ class Interrupting(gym.Wrapper):
 def test_an_interrupt_keeps_the_iterations_and_changes_no_later_one() -> None:
     def made(n_steps: int) -> PolicyIteration:
         env = Interrupting(TabularEnv(make_mdp("c10")), n_steps)
-        return PolicyIteration(env, 50, 40, seed=3)
+        return PolicyIteration(env, t_max=50, n_trials=40, seed=3)
 
     whole, broken = made(-1).run(4), made(40 * 51 + 700)
     with pytest.raises(KeyboardInterrupt):
@@ -321,7 +335,7 @@ def backlog() -> TabularMDP:
 
 
 def test_the_chosen_speed_is_as_good_as_on_a_fine_grid(backlog: TabularMDP, tmp_path: Path) -> None:
-    search = PolicyIteration(Backlog(100), 80, 200, features=BUMPS, seed=0).run(8)
+    search = PolicyIteration(Backlog(100), t_max=80, n_trials=200, features=BUMPS, seed=0).run(8)
     policy: Any = search.policy_
     x = np.linspace(0.0, 20.0, 201, dtype=np.float32)[:, None]
     best, chain = backlog.optimal_policy("bias"), backlog.induce(policy(x))
@@ -346,7 +360,7 @@ def test_the_chosen_speed_is_as_good_as_on_a_fine_grid(backlog: TabularMDP, tmp_
 def test_vectors_in_pieces_are_the_same_search(tmp_path: Path) -> None:
     def made() -> PolicyIteration:
         features = Standardized(lambda x: np.hstack((x, x**2)))
-        return PolicyIteration(Backlog(20), 20, 40, features=features, seed=2)
+        return PolicyIteration(Backlog(20), t_max=20, n_trials=40, features=features, seed=2)
 
     whole, first = made().run(3), made()
     first.iterate()
@@ -361,7 +375,9 @@ def test_vectors_are_explored_by_any_behaviour() -> None:
     rng = np.random.default_rng(0)
     explore = lambda x: np.where(rng.random(len(x)) < 0.5, 2, rng.integers(3, size=len(x)))  # noqa: E731
     env = Noting(50)
-    search = PolicyIteration(env, 40, 50, features=BUMPS, explore=explore, seed=0).run(2)
+    search = PolicyIteration(
+        env, t_max=40, n_trials=50, features=BUMPS, explore=explore, seed=0
+    ).run(2)
     taken = np.array(env.taken[-41:-21])
     assert np.bincount(taken.ravel(), minlength=3) / taken.size == pytest.approx(
         [1 / 6, 1 / 6, 2 / 3], abs=0.05
@@ -375,7 +391,7 @@ def test_features_of_pairs_may_be_given() -> None:
         return np.hstack([f * (a == k)[:, None] for k in range(3)])
 
     searches = [
-        PolicyIteration(Backlog(50), 40, 50, seed=0, **options).run(2)
+        PolicyIteration(Backlog(50), t_max=40, n_trials=50, seed=0, **options).run(2)
         for options in ({"features": BUMPS}, {"pair_features": pairs})
     ]
     x = np.linspace(0, 15, 9)[:, None]
@@ -399,7 +415,7 @@ def test_better_actions_are_undecided_and_errors_are_right() -> None:
     ratios, n_better = [], 0
     for seed in range(10):
         mdp = random_task(seed)
-        search = PolicyIteration(TabularVectorEnv(mdp, 60), 100, 60, seed=seed).run()
+        search = PolicyIteration(TabularVectorEnv(mdp, 60), t_max=100, n_trials=60, seed=seed).run()
         policy, every = np.asarray(search.policy_), np.arange(mdp.n_states)
         values = mdp.induce(policy).action_bias
         right = values - values[every, policy][:, None]
@@ -422,19 +438,21 @@ def test_more_trials_decide_more() -> None:
     n_undecided = []
     for n_trials in (20, 2000):
         tasks = [TabularVectorEnv(random_task(seed), n_trials) for seed in range(4)]
-        searches = [PolicyIteration(env, 100, n_trials, seed=0).run() for env in tasks]
+        searches = [
+            PolicyIteration(env, t_max=100, n_trials=n_trials, seed=0).run() for env in tasks
+        ]
         n_undecided.append(sum(len(search.undecided) for search in searches))
     assert n_undecided[1] < 0.5 * n_undecided[0]
 
 
 def test_an_account_counts_decided_states_and_untried_actions() -> None:
-    search = PolicyIteration(TabularVectorEnv(ring(), 10), 20, 50, seed=0).run()
+    search = PolicyIteration(TabularVectorEnv(ring(), 10), t_max=20, n_trials=50, seed=0).run()
     assert search.undecided == []  # actions that are alike in every sample
     assert "best actions decided in 3 of 3 states" in str(search)
     masked = TabularMDP.from_transitions(
         [(0, 0, 1, 1, 0), (0, 1, 1, 1, 1), (1, 0, 0, 1, 0)], [1.0, 0.0]
     )
-    search = PolicyIteration(TabularVectorEnv(masked, 20), 30, 40, seed=0).run()
+    search = PolicyIteration(TabularVectorEnv(masked, 20), t_max=30, n_trials=40, seed=0).run()
     assert "never tried, or do not exist: 1" in search.summary()
     assert [(each.observation, each.action) for each in search.undecided] == [(1, 1)]
     assert np.isnan(search.undecided[0].difference)
@@ -466,11 +484,11 @@ def test_bad_arguments_are_refused(options: dict[str, Any], message: str) -> Non
 
 def test_tasks_that_do_not_fit_are_refused() -> None:
     with pytest.raises(InvalidInputError, match="give features= of them"):
-        PolicyIteration(Backlog(4), 20, 10)
+        PolicyIteration(Backlog(4), t_max=20, n_trials=10)
     with pytest.raises(InvalidInputError, match="action values need Discrete actions"):
-        PolicyIteration(gym.make("Pendulum-v1"), 20, 10, features=BUMPS)
+        PolicyIteration(gym.make("Pendulum-v1"), t_max=20, n_trials=10, features=BUMPS)
     with pytest.raises(TerminationError, match="terminated"):
-        PolicyIteration(gym.make("FrozenLake-v1"), 60, 5, seed=0).run(3)
+        PolicyIteration(gym.make("FrozenLake-v1"), t_max=60, n_trials=5, seed=0).run(3)
     search = small()
     with pytest.raises(NotFittedError, match="call run first"):
         search.policy_  # noqa: B018
@@ -480,7 +498,7 @@ def test_tasks_that_do_not_fit_are_refused() -> None:
 
 def test_a_task_that_ends_is_one_of_total_reward() -> None:
     search = PolicyIteration(
-        gym.make("CliffWalking-v1", max_episode_steps=10**6), 200, 60, explore=0.3,
+        gym.make("CliffWalking-v1", max_episode_steps=10**6), t_max=200, n_trials=60, explore=0.3,
         on_termination="absorb", seed=0,
     ).run(6)  # fmt: skip
     assert search.iterations[-1].gain == 0.0
@@ -496,6 +514,9 @@ def test_files_of_other_things_are_refused(tmp_path: Path) -> None:
     small().run(1).save(tmp_path / "search.npz")
     with pytest.raises(InvalidInputError, match=r"observations of Discrete\(10\)"):
         PolicyIteration.load(tmp_path / "search.npz", "Unichain-h6-v0")
+    PolicyIteration(TabularEnv(ring(2)), t_max=9, n_trials=10).run(1).save(tmp_path / "search.npz")
+    with pytest.raises(InvalidInputError, match=r"and actions 0 to 1; .* and 0 to 2"):
+        PolicyIteration.load(tmp_path / "search.npz", TabularEnv(ring(3)))
 
 
 def test_learning_is_drawn() -> None:

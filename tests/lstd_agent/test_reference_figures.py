@@ -1,4 +1,4 @@
-"""Rows of chains, counts and trials, held to figures that independent programs computed."""
+"""Rows of chains, held to figures that independent programs computed."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from lstd_agent import KeptTrials, LambdaReturn, MultiStep, SeminormLSTDAgent
-from lstd_agent.rows.counts import ChainRows, CountRows
+from lstd_agent import LambdaReturn, MultiStep
+from lstd_agent.problems import ChainRows
 from lstd_agent.rows.factors import Segments, factor_of, reduced
-from lstd_agent.rows.kept import TrialRows
 from lstd_agent.system.linked import (
     SingleSteps,
     Targets,
@@ -33,23 +32,6 @@ def backup_of(case: Any) -> MultiStep | LambdaReturn:
     return MultiStep(case["m"]) if "m" in case else LambdaReturn(case["lambda"])
 
 
-def counts_of(problem: Any, rcond: float = 1e-10) -> CountRows:
-    """Rows of a sample's counts."""
-    table, trials = (
-        np.array(problem["features"]),
-        KeptTrials.of(problem["states"], problem["rewards"]),
-    )
-    return CountRows([SeminormLSTDAgent(table).add(trials).counts], table, rcond=rcond)
-
-
-def trials_of(problem: Any, rcond: float = 1e-10) -> TrialRows:
-    """Rows of the same sample's trials, whose observations are the numbers of states."""
-    table = np.array(problem["features"])
-    states = np.array(problem["states"], dtype=float)[..., None]
-    kept = KeptTrials.of(states, np.array(problem["rewards"], dtype=float))
-    return TrialRows(kept, lambda seen: table[seen[:, 0].astype(int)], rcond=rcond)
-
-
 def chain_of(problem: Any) -> Any:
     return make_mdp(problem["env"]).induce(np.array(problem["policy"]))
 
@@ -57,7 +39,7 @@ def chain_of(problem: Any) -> Any:
 def exact_rows(problem: Any, distributions: Any, rcond: float = 1e-10) -> ChainRows:
     chain = chain_of(problem)
     features = np.array(problem["features"])
-    return ChainRows(distributions, chain.transition_matrix, chain.reward, features, rcond=rcond)
+    return ChainRows(chain, distributions, features, rcond=rcond)
 
 
 def fitted(source: Any, weights: Any, features: Any) -> Any:
@@ -104,18 +86,6 @@ def test_exact_linked_systems(reference: Any) -> None:
     assert n_equal >= 40
 
 
-@pytest.mark.parametrize("number", range(4))
-def test_linked_systems_of_counts(reference: Any, number: int) -> None:
-    problem = reference("linked")["sample"][number]
-    features = np.array(problem["features"])
-    assert len(problem["cases"]) == 6
-    for case in problem["cases"]:
-        source = counts_of(problem)
-        solved = linked(source, case, problem["gain"])
-        assert source.main_state(case["anchors"][-1]) == case["main_reference"]
-        assert difference(source, solved, case, features) < 1e-9
-
-
 def test_exact_windows_of_single_steps(reference: Any) -> None:
     cases = reference("lstd")["cases"]
     assert len(cases) == 9
@@ -155,21 +125,4 @@ def test_exact_windows_of_several_steps(reference: Any) -> None:
         found = solve_window(source, targets.alone(0, 1))
         expected = np.array(case["fitted"])
         off = fitted(source, found.weights, features)[seen] - expected[seen]
-        assert np.abs(off).max() < 1e-8 * np.abs(expected).max()
-
-
-@pytest.mark.parametrize(("way", "rows"), [("counts", counts_of), ("trials", trials_of)])
-def test_windows_of_several_steps_of_a_sample(reference: Any, way: str, rows: Any) -> None:
-    sample = reference("multistep")["sample"]
-    source, features = rows(sample, CUTOFF), np.array(sample["features"])
-    cases = [case for case in sample["cases"] if case["way"] == way]
-    assert len(cases) == 18
-    for case in cases:
-        start, stop = case["window"]
-        targets = Targets(source, backup_of(case), np.array([sample["gain"]]))
-        factor = targets.alone(start, stop)
-        found = solve_window(source, factor)
-        assert factor.n == len(sample["states"]) * (stop - start)
-        expected = np.array(case["fitted"])
-        off = fitted(source, found.weights, features) - expected
         assert np.abs(off).max() < 1e-8 * np.abs(expected).max()

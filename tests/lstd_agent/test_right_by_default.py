@@ -49,7 +49,7 @@ def test_no_start_of_a_random_task_is_wrong_without_a_warning(seed: int) -> None
     chain = mdp.induce(policy)
     t_max = min(int(3 * chain.max_absorption_time(1e-6)) + 30, 150)
     agent = SeminormLSTDAgent(OneHot())
-    agent.collect(TabularVectorEnv(mdp, 250), policy, 5000, t_max, seed=seed)
+    agent.collect(TabularVectorEnv(mdp, 250), policy, n_trials=5000, t_max=t_max, seed=seed)
     counts = agent.counts
     first = counts.transition_counts[[0]].toarray().reshape(counts.n_states, -1)
     starts = np.flatnonzero(first.sum(axis=1))
@@ -94,7 +94,13 @@ def test_a_backlogs_value_does_not_depend_on_the_features(
     """
     for drains, start, t_max, value in ((True, 21.0, 100, -220.5), (False, 20.0, 150, -688.0)):
         agent = SeminormLSTDAgent(features, n_anchors)
-        agent.collect(backlogs(20, start, drains), lambda x: np.zeros(len(x), int), 400, t_max, 1)
+        agent.collect(
+            backlogs(20, start, drains),
+            lambda x: np.zeros(len(x), int),
+            n_trials=400,
+            t_max=t_max,
+            seed=1,
+        )
         agent.fit()
         found = agent.predict([[start], [0.0]])
         at_start = agent.predict([[start], [0.0]], [0, t_max])
@@ -109,7 +115,13 @@ def test_a_straight_line_through_a_backlogs_values_warns(
 ) -> None:
     """It is a parabola that falls to -220.5 (work 21, drains) or -688; a line is a fifth off."""
     agent = SeminormLSTDAgent(Polynomial(1), 1)
-    agent.collect(backlogs(20, start, drains), lambda x: np.zeros(len(x), int), 400, 150, 1)
+    agent.collect(
+        backlogs(20, start, drains),
+        lambda x: np.zeros(len(x), int),
+        n_trials=400,
+        t_max=150,
+        seed=1,
+    )
     with pytest.warns(FitWarning, match=r"mean value of the start.*more neighborhoods"):
         agent.fit()
     found = agent.diagnostics()
@@ -122,7 +134,9 @@ def test_a_straight_line_through_a_backlogs_values_warns(
 
 def test_one_batch_detects_a_misfit_of_the_start(backlogs: Any) -> None:
     agent = SeminormLSTDAgent(Polynomial(1), 1, n_batches=1)
-    agent.collect(backlogs(20, 20.0, False), lambda x: np.zeros(len(x), int), 400, 150, 1)
+    agent.collect(
+        backlogs(20, 20.0, False), lambda x: np.zeros(len(x), int), n_trials=400, t_max=150, seed=1
+    )
     with pytest.warns(FitWarning, match="mean value of the start"):
         agent.fit()
 
@@ -135,7 +149,7 @@ def test_a_start_value_that_is_all_noise_warns(
     """With three bumps for 21 states 200 trials may leave an error of 200 in a value of -440."""
     env = as_numbers(TabularVectorEnv(long_queue, 10))
     agent = SeminormLSTDAgent(RadialBasis.grid([0], [20], 3), 1, backup="one_step")
-    agent.collect(env, lambda x: np.zeros(len(x), int), 200, 700, seed)
+    agent.collect(env, lambda x: np.zeros(len(x), int), n_trials=200, t_max=700, seed=seed)
     with pytest.warns(FitWarning, match="value of (the )?start"):
         agent.fit()
 
@@ -153,7 +167,9 @@ def test_a_start_that_is_left_at_once_keeps_its_value() -> None:
     mdp = TabularMDP.from_transitions([*outcomes, (2, 0, 2, 0.5, 1)], [1, 0, 0])
     for n_anchors in (1, None):
         agent = SeminormLSTDAgent(OneHot(), n_anchors)
-        agent.collect(TabularVectorEnv(mdp, 250), np.zeros(3, dtype=int), 5000, 30, seed=0).fit()
+        agent.collect(
+            TabularVectorEnv(mdp, 250), np.zeros(3, dtype=int), n_trials=5000, t_max=30, seed=0
+        ).fit()
         found = agent.compare(0, 1)
         assert found.difference == pytest.approx(9.5, abs=0.05)
         assert abs(found.difference - 9.5) < 5 * found.standard_error
@@ -164,7 +180,11 @@ def test_two_starts_that_share_no_state_for_long_are_compared(long_queue: Tabula
     """In a long queue, b(20) - b(0) = -892.5."""
     agent = SeminormLSTDAgent(OneHot())
     agent.collect(
-        TabularVectorEnv(long_queue, 500), np.zeros(21, dtype=int), 10_000, 600, seed=0
+        TabularVectorEnv(long_queue, 500),
+        np.zeros(21, dtype=int),
+        n_trials=10_000,
+        t_max=600,
+        seed=0,
     ).fit()
     for t in (None, 0):
         found = agent.compare(20, 0, t)
@@ -176,7 +196,7 @@ def fitted(P: Any, rewards: Any, start: Any, n_trials: int, t_max: int) -> Semin
     mdp = TabularMDP.from_arrays(np.asarray(P)[:, None, :], np.reshape(rewards, (-1, 1)), start)
     policy = np.zeros(mdp.n_states, dtype=int)
     return SeminormLSTDAgent(OneHot()).collect(
-        TabularVectorEnv(mdp, n_trials // 4), policy, n_trials, t_max, seed=0
+        TabularVectorEnv(mdp, n_trials // 4), policy, n_trials=n_trials, t_max=t_max, seed=0
     )
 
 
@@ -285,7 +305,8 @@ def test_a_settled_tail_of_a_linked_system_is_refused() -> None:
 
 def test_diagnostics_read_well() -> None:
     env = gym.make_vec("unichain_gym:Unichain-h6-v0", num_envs=100)
-    agent = SeminormLSTDAgent(OneHot()).collect(env, np.ones(6, dtype=int), 1000, 100, seed=0).fit()
+    agent = SeminormLSTDAgent(OneHot())
+    agent.collect(env, np.ones(6, dtype=int), n_trials=1000, t_max=100, seed=0).fit()
     found = agent.diagnostics()
     assert found.settled
     assert found.start_determined.all()
@@ -293,6 +314,8 @@ def test_diagnostics_read_well() -> None:
     assert found.warnings == []
     assert str(found).splitlines()[0].startswith("tail        settled: mean reward")
     assert "starts      3, 3 determined" in str(found)
+    start = f"mean value {found.start_value:.6g} ± {found.start_error:.2g} by the features"
+    assert start in str(found)
 
 
 def rare(chance: float) -> Any:
@@ -312,10 +335,16 @@ def test_a_few_starts_far_from_the_others_are_right_or_named(backlogs: Any) -> N
     features, named = RadialBasis.grid([0], [21], 24), 0
     policy = lambda x: np.zeros(len(x), int)  # noqa: E731
     right = SeminormLSTDAgent(features)
-    right.collect(backlogs(20, lambda r, n: r.uniform(0, 21, n), True), policy, 1500, 100, 9).fit()
+    right.collect(
+        backlogs(20, lambda r, n: r.uniform(0, 21, n), True),
+        policy,
+        n_trials=1500,
+        t_max=100,
+        seed=9,
+    ).fit()
     for seed in (1, 2, 3):
         agent = SeminormLSTDAgent(features).collect(
-            backlogs(20, rare(0.02), True), policy, 400, 100, seed
+            backlogs(20, rare(0.02), True), policy, n_trials=400, t_max=100, seed=seed
         )
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -333,7 +362,13 @@ def test_a_few_starts_far_from_the_others_are_right_or_named(backlogs: Any) -> N
 
 def test_the_thin_edge_of_many_starts_raises_no_warning(backlogs: Any) -> None:
     agent = SeminormLSTDAgent(RadialBasis.grid([0], [21], 24))
-    agent.collect(backlogs(20, rare(0.0), True), lambda x: np.zeros(len(x), int), 400, 100, 1).fit()
+    agent.collect(
+        backlogs(20, rare(0.0), True),
+        lambda x: np.zeros(len(x), int),
+        n_trials=400,
+        t_max=100,
+        seed=1,
+    ).fit()
     found = agent.diagnostics()
     assert 0 < (~found.start_determined).sum() < 20
     assert found.warnings == []
@@ -357,7 +392,9 @@ def test_a_rare_start_with_an_unseen_successor_is_named() -> None:
     transitions += [(2 + s, 0, 2 + (s + 1) % 6, 1.0, float(s**2)) for s in range(6)]
     mdp = TabularMDP.from_transitions(transitions, [0.02, 0.98, 0, 0, 0, 0, 0, 0])
     agent = SeminormLSTDAgent(OneHot(), None, backup="one_step")
-    agent.collect(TabularVectorEnv(mdp, 250), np.zeros(8, dtype=int), 5000, 79, seed=0)
+    agent.collect(
+        TabularVectorEnv(mdp, 250), np.zeros(8, dtype=int), n_trials=5000, t_max=79, seed=0
+    )
     with pytest.warns(FitWarning, match="do not determine the values of starts 0, 1"):
         agent.fit()
     assert np.isinf(agent.standard_errors([0, 1], 0)).all()

@@ -63,7 +63,7 @@ def mortal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 def collected(env: Any = ENV, n_trials: int = 2_001, **options: Any) -> SeminormLSTDAgent:
     agent = SeminormLSTDAgent(OneHot(), n_stored_trials=350)
-    return agent.collect(env, POLICY, n_trials, 12, seed=4, **options)
+    return agent.collect(env, POLICY, n_trials=n_trials, t_max=12, seed=4, **options)
 
 
 def whole_trials(agent: SeminormLSTDAgent) -> Any:
@@ -120,7 +120,7 @@ def test_shards_have_the_law_of_the_chain() -> None:
 
 def test_shards_are_independent() -> None:
     agent = SeminormLSTDAgent(OneHot(), n_stored_trials=400, n_batches=20)
-    agent.collect(ENV, POLICY, 400, 40, seed=0, shard_size=20)
+    agent.collect(ENV, POLICY, n_trials=400, t_max=40, seed=0, shard_size=20)
     shards = whole_trials(agent).reshape(20, 20, 41)
     assert len(np.unique(shards.reshape(20, -1), axis=0)) == 20
 
@@ -180,7 +180,7 @@ def test_workers_get_registered_environments_and_no_features() -> None:
     try:
         alone, shared = (
             SeminormLSTDAgent(Unpicklable()).collect(
-                "OnlyHere-v0", POLICY, 200, 20, seed=0, workers=workers
+                "OnlyHere-v0", POLICY, n_trials=200, t_max=20, seed=0, workers=workers
             )
             for workers in (1, 2)
         )
@@ -194,7 +194,7 @@ def test_arguments_that_cannot_be_pickled_are_refused_with_a_remedy() -> None:
     with pytest.raises(
         InvalidInputError, match=r"by pickle, which fails: .* top level of a module"
     ):
-        agent.collect(ENV, lambda states: 0 * states, 100, 5, workers=2)
+        agent.collect(ENV, lambda states: 0 * states, n_trials=100, t_max=5, workers=2)
 
 
 class BreaksOff(gym.Wrapper[Any, Any, Any, Any]):
@@ -221,7 +221,9 @@ def test_trials_that_a_shard_has_finished_before_it_breaks_off_are_kept(error: A
     """Rounds of a plain environment hold a twentieth of a shard's trials, 3 of 60 here."""
     agent = SeminormLSTDAgent(OneHot())
     with pytest.raises(type(error)):
-        agent.collect(lambda: BreaksOff(error, 75), POLICY, 60, 9, seed=0, shard_size=60)
+        agent.collect(
+            lambda: BreaksOff(error, 75), POLICY, n_trials=60, t_max=9, seed=0, shard_size=60
+        )
     assert agent.n_trials == 7
 
 
@@ -247,7 +249,7 @@ def test_shards_that_finish_before_an_earlier_one_breaks_off_are_kept(error: Any
 
     agent = SeminormLSTDAgent(OneHot())
     with ThreadPoolExecutor(4) as pool, pytest.raises(type(error)):
-        agent.collect(make, POLICY, 80, 9, seed=0, shard_size=20, executor=pool)
+        agent.collect(make, POLICY, n_trials=80, t_max=9, seed=0, shard_size=20, executor=pool)
     assert agent.n_trials == 3 * 20 + 5
 
 

@@ -13,7 +13,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from lstd_agent import SeminormLSTDAgent
-from lstd_agent.rows.counts import ChainRows
+from lstd_agent.problems import ChainRows
 from lstd_agent.rows.factors import Segments, factor_of
 from lstd_agent.system.linked import SingleSteps, solve_linked, solve_window, zero_of
 from unichain_gym import make_mdp
@@ -37,9 +37,7 @@ def test_one_neighborhood_on_p_star_is_average_reward_lstd(mnemonic: str, d: int
     X = F.T @ np.diag(p) @ (np.eye(len(p)) - P) @ F
     y = F.T @ np.diag(p) @ (r - p @ r)
     w = np.linalg.solve(X, y)
-    source = ChainRows(
-        chain.stepwise_distributions(400), chain.transition_matrix, chain.reward, F, stationary=p
-    )
+    source = ChainRows(chain, chain.stepwise_distributions(400), F)
     for start, stop in ((200, 401), (401, 402)):  # the settled tail, and p* itself
         factor = factor_of(source.merged(start, stop), source.p, False)
         found = solve_window(source, factor.above(chain.gain)).weights
@@ -61,13 +59,7 @@ def test_one_neighborhood_without_the_terminal_state_is_transient_lstd(d: int) -
     # The system: zero features in the terminal state, whose value 0 is known, and gain 0.
     F[end] = 0.0
     t_max = chain.max_absorption_time(1e-15)
-    source = ChainRows(
-        chain.stepwise_distributions(t_max),
-        chain.transition_matrix,
-        chain.reward,
-        F,
-        terminal=int(end[0]),
-    )
+    source = ChainRows(chain, chain.stepwise_distributions(t_max), F, int(end[0]))
     anchors = np.array([0])
     segments = Segments.of(source, anchors)
     equations = SingleSteps(source, segments, np.zeros(1))

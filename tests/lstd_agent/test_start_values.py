@@ -33,7 +33,7 @@ def collected(as_numbers: Any) -> Any:
         policy: Any = np.zeros(mdp.n_states, dtype=int)
         if vectors:
             env, policy = as_numbers(env), lambda x: np.zeros(len(x), dtype=int)
-        return agent.collect(env, policy, n_trials, t_max, seed=seed)
+        return agent.collect(env, policy, n_trials=n_trials, t_max=t_max, seed=seed)
 
     return collect
 
@@ -94,7 +94,11 @@ def test_starts_that_three_bumps_cannot_distinguish_are_named(as_numbers: Any) -
     exact = mdp.induce(np.ones(36, dtype=int)).bias
     agent = SeminormLSTDAgent(RadialBasis.grid([0], [35], 3), 1)
     agent.collect(
-        as_numbers(TabularVectorEnv(mdp, 50)), lambda x: np.ones(len(x), int), 1000, 200, 0
+        as_numbers(TabularVectorEnv(mdp, 50)),
+        lambda x: np.ones(len(x), int),
+        n_trials=1000,
+        t_max=200,
+        seed=0,
     )
     with pytest.warns(FitWarning, match=r"value of start \["):
         agent.fit()

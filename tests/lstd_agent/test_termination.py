@@ -56,7 +56,7 @@ def test_a_task_that_terminates_is_refused_by_default(walk: Any) -> None:
     message = r"trial 0 of the round terminated at timestep 2: .*lstd_agent.Restart.*absorb"
     for env in environments(lambda: walk(ends=True)):
         with pytest.raises(TerminationError, match=message):
-            SeminormLSTDAgent(OneHot()).collect(env, STAY, 5, 9)
+            SeminormLSTDAgent(OneHot()).collect(env, STAY, n_trials=5, t_max=9)
 
 
 def test_absorbing_ignores_everything_after_the_end(walk: Any) -> None:
@@ -64,7 +64,7 @@ def test_absorbing_ignores_everything_after_the_end(walk: Any) -> None:
     # place that ends the trial, 3, is never left and so not visited.
     for env in environments(lambda: walk(ends=True)):
         agent = SeminormLSTDAgent(OneHot(), on_termination="absorb")
-        agent.collect(env, STAY, 5, 9)
+        agent.collect(env, STAY, n_trials=5, t_max=9)
         expected = np.zeros((10, 5))
         expected[[0, 1, 2], [0, 1, 2]] = 1
         expected[3:, 4] = 1
@@ -75,7 +75,7 @@ def test_absorbing_ignores_everything_after_the_end(walk: Any) -> None:
 def test_absorbed_vectors_are_kept_alike_in_every_mode(walk: Any) -> None:
     for env in environments(lambda: walk(ends=True, kind="box")):
         agent = SeminormLSTDAgent(Polynomial(1), on_termination="absorb")
-        agent.collect(env, lambda x: 0, 5, 9, batched=False)
+        agent.collect(env, lambda x: 0, n_trials=5, t_max=9, batched=False)
         kept = agent.kept_trials
         assert isinstance(kept, KeptTrials)
         nowhere = [np.nan] * 8  # the walk ends on its third step
@@ -86,7 +86,7 @@ def test_absorbed_vectors_are_kept_alike_in_every_mode(walk: Any) -> None:
 def test_values_until_termination_equal_those_of_the_random_walk() -> None:
     env = SyncVectorEnv([RandomWalk] * 100)
     agent = SeminormLSTDAgent.transient(OneHot())
-    agent.collect(env, np.zeros(7, dtype=int), 2000, 60, seed=0).fit()
+    agent.collect(env, np.zeros(7, dtype=int), n_trials=2000, t_max=60, seed=0).fit()
     places = np.arange(1, 6)
     error = np.abs(agent.predict(places) - places / 6)
     assert agent.main_reference_ is None
@@ -117,20 +117,26 @@ def test_limits_that_cut_off_a_copy_after_its_end_do_not_matter(walk: Any, mode:
         return gym.wrappers.TimeLimit(EndsOnce(walk()), max_episode_steps=5)
 
     env = SyncVectorEnv([make] * 2, autoreset_mode=mode)
-    agent = SeminormLSTDAgent(OneHot(), on_termination="absorb").collect(env, STAY, 2, 12)
+    agent = SeminormLSTDAgent(OneHot(), on_termination="absorb").collect(
+        env, STAY, n_trials=2, t_max=12
+    )
     assert_array_equal(shares(agent)[3:, 4], 1)
 
 
 def test_a_limit_in_the_step_that_ends_a_trial_does_not_matter(walk: Any) -> None:
     for env in environments(lambda: gym.wrappers.TimeLimit(walk(ends=True), 3)):
-        agent = SeminormLSTDAgent(OneHot(), on_termination="absorb").collect(env, STAY, 5, 9)
+        agent = SeminormLSTDAgent(OneHot(), on_termination="absorb").collect(
+            env, STAY, n_trials=5, t_max=9
+        )
         assert_array_equal(shares(agent)[3:, 4], 1)
 
 
 @pytest.mark.filterwarnings("ignore:.*tail has not settled:lstd_agent.errors.FitWarning")
 def test_a_rarely_reached_terminal_state_is_the_reference() -> None:
     agent = SeminormLSTDAgent.transient(OneHot())
-    agent.collect(SyncVectorEnv([RandomWalk] * 50), np.zeros(7, dtype=int), 500, 6, seed=0).fit()
+    agent.collect(
+        SyncVectorEnv([RandomWalk] * 50), np.zeros(7, dtype=int), n_trials=500, t_max=6, seed=0
+    ).fit()
     assert agent.system_.occupancy[0].argmax() == 3
     assert agent.main_reference_ is None
     assert agent.system_.offsets.tolist() == [0.0]
@@ -139,7 +145,7 @@ def test_a_rarely_reached_terminal_state_is_the_reference() -> None:
 def test_several_neighborhoods_agree_on_the_terminal_state() -> None:
     env = SyncVectorEnv([RandomWalk] * 100)
     agent = SeminormLSTDAgent(OneHot(), anchors=[0, 8, 20], gain=0.0, on_termination="absorb")
-    agent.collect(env, np.zeros(7, dtype=int), 2000, 50, seed=0).fit()
+    agent.collect(env, np.zeros(7, dtype=int), n_trials=2000, t_max=50, seed=0).fit()
     assert agent.main_reference_ is None
     assert (agent.system_.offsets == 0.0).all()
     places = np.arange(1, 6)
@@ -172,7 +178,9 @@ def test_the_users_loop_absorbs_too(walk: Any) -> None:
             if terminated:
                 break
         agent.end_trial()
-    collected = SeminormLSTDAgent(OneHot(), on_termination="absorb").collect(env, STAY, 3, 9)
+    collected = SeminormLSTDAgent(OneHot(), on_termination="absorb").collect(
+        env, STAY, n_trials=3, t_max=9
+    )
     a, b = (each.counts.transition_counts.toarray() for each in (agent, collected))
     assert_array_equal(a, b)
     lockstep = SeminormLSTDAgent(OneHot(), on_termination="absorb").attach(env, t_max=9)
@@ -211,7 +219,7 @@ def test_a_first_trial_that_terminates_does_not_set_t_max(walk: Any) -> None:
 
 def test_restart_makes_a_task_continuing(walk: Any) -> None:
     env = Restart(walk(ends=True))
-    agent = SeminormLSTDAgent(OneHot(), 1).collect(env, STAY, 12, 15).fit()
+    agent = SeminormLSTDAgent(OneHot(), 1).collect(env, STAY, n_trials=12, t_max=15).fit()
     # 0 → 1 → 2 → 3 → 0 → …, paying 0, 1, 2, 0. Gain 3/4; b(s) - b(0) by b = r - g + b':
     # b(1) = b(0) + g - 0, b(2) = b(1) + g - 1, b(3) = b(2) + g - 2.
     visits = shares(agent)
@@ -225,7 +233,9 @@ def test_trials_that_have_all_ended_have_a_gain_of_0_for_sure(features: Any) -> 
     kind: Any = "vectors" if isinstance(features, Polynomial) else "auto"
     agent = SeminormLSTDAgent(features, on_termination="absorb", observations=kind)
     env = SyncVectorEnv([lambda: RandomWalk(5)] * 20)
-    agent.collect(env, lambda x: np.zeros(len(x), int), 200, 400, 0, batched=True).fit()
+    agent.collect(
+        env, lambda x: np.zeros(len(x), int), n_trials=200, t_max=400, seed=0, batched=True
+    ).fit()
     assert agent.gain_ == agent.gain_error_ == 0.0
     assert agent.diagnostics().gain_rows == "end"
     assert not [each for each in agent.diagnostics().warnings if "gain" in each]

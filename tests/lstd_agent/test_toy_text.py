@@ -40,7 +40,7 @@ def test_frozen_lake_has_the_values_of_its_model(slippery: bool) -> None:
     env, mdp = continuing("FrozenLake-v1", is_slippery=slippery)
     policy = np.full((16, 4), 0.25)
     agent = SeminormLSTDAgent(OneHot(), 1)
-    agent.collect(env, policy, 1000, 59, seed=0).fit()
+    agent.collect(env, policy, n_trials=1000, t_max=59, seed=0).fit()
     chain = mdp.induce(policy)
     assert agent.gain_ == pytest.approx(chain.gain, rel=0.25)
     # Student's t with 19 degrees of freedom, at most 15 states: beyond 6 once in 10⁴ runs.
@@ -63,7 +63,7 @@ def test_taxi_has_the_values_of_its_model() -> None:
     policy = good_policy(mdp)
     chain = mdp.induce(policy)
     agent = SeminormLSTDAgent(OneHot(), 1, gain=chain.gain)
-    agent.collect(env, policy, 1500, 39, seed=0)
+    agent.collect(env, policy, n_trials=1500, t_max=39, seed=0)
     with pytest.warns(FitWarning, match=r"starts .* fewer than 10 samples"):
         agent.fit()
     z = z_scores(agent, chain, 150)

@@ -114,8 +114,8 @@ def both_kinds(n_trials: int = 400, n_anchors: int | None = 2) -> Any:
     vector = SyncVectorEnv([lambda: Spot(make())] * 40)
     distance = MMD(kernel=Kernel("dirac"))
     a, b = (SeminormLSTDAgent(one_hot, n_anchors, distance=distance) for _ in range(2))
-    a.collect(discrete, ACTIONS, n_trials, 40, seed=0)
-    b.collect(vector, lambda x: ACTIONS[x[:, 0].astype(int)], n_trials, 40, seed=0)
+    a.collect(discrete, ACTIONS, n_trials=n_trials, t_max=40, seed=0)
+    b.collect(vector, lambda x: ACTIONS[x[:, 0].astype(int)], n_trials=n_trials, t_max=40, seed=0)
     return a, b
 
 
@@ -186,7 +186,7 @@ def test_scikit_learn_transformers_are_features() -> None:
         agent.fit()  # five trials are few
     assert agent.system_.weights.shape == (1, 10)
     discrete = SeminormLSTDAgent(StandardScaler().fit(np.arange(6.0)[:, None]), 1)
-    discrete.collect(gym.make("unichain_gym:Unichain-h6-v0"), ACTIONS, 5, 5, seed=0)
+    discrete.collect(gym.make("unichain_gym:Unichain-h6-v0"), ACTIONS, n_trials=5, t_max=5, seed=0)
     with pytest.warns(FitWarning, match="fewer than 10 samples"):
         discrete.fit()
     assert discrete.system_.weights.shape == (1, 1)
@@ -210,7 +210,7 @@ def test_options_that_vectors_cannot_have_are_refused(
     env = SyncVectorEnv([lambda: gym.make("Pendulum-v1")] * 5)
     agent = SeminormLSTDAgent(**options)
     with pytest.raises(InvalidInputError, match=message):
-        agent.collect(env, lambda x: np.zeros((len(x), 1)), 400, 6, seed=0).fit()
+        agent.collect(env, lambda x: np.zeros((len(x), 1)), n_trials=400, t_max=6, seed=0).fit()
 
 
 @pytest.mark.slow
@@ -237,7 +237,9 @@ def test_pendulum_is_evaluated_from_vectors() -> None:
 
     simulated = total_reward_from(np.pi / 2) - total_reward_from(np.pi)
     features = RadialBasis.grid([-1, -1, -6], [1, 1, 6], 5)
-    agent = SeminormLSTDAgent(features, 2).collect(env, policy, 400, 99, seed=0).fit()
+    agent = (
+        SeminormLSTDAgent(features, 2).collect(env, policy, n_trials=400, t_max=99, seed=0).fit()
+    )
     level, hanging = [0.0, 1.0, 0.0], [-1.0, 0.0, 0.0]
     estimated = agent.predict(np.array(level), 0) - agent.predict(np.array(hanging), 0)
     assert simulated > 70.0

@@ -10,6 +10,7 @@ from scipy import sparse, stats
 
 from unichain_gym import MarkovChain, TabularMDP, make_mdp
 from unichain_gym.errors import ConvergenceError, InvalidArgumentError, MulticlassError
+from unichain_gym.trajectory import Runs
 
 
 def coin(low: float, high: float) -> MarkovChain:
@@ -209,6 +210,60 @@ def test_a_long_path_in_pieces_has_the_frequencies_of_the_chain(n_successors: in
     steps = np.bincount(path.states[:-1] * n + path.states[1:], minlength=n * n).reshape(n, n)
     spread = np.sqrt(np.maximum(visits[:, None] * P * (1.0 - P), 1.0))
     assert (np.abs(steps - visits[:, None] * P) / spread).max() < 6.5
+
+
+ROWS = {
+    "one state": [[1.0]],
+    "a cycle": np.roll(np.eye(5), 1, axis=1),
+    "absorbing": [[0.0, 0.5, 0.5], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
+    "a rare outcome": [[0.5, 0.5, 1e-300], [0.3, 0.7, 0.0], [1.0, 0.0, 0.0]],
+    "a sum below 1": [[0.1] * 10] * 9 + [[1.0 - 1e-16] + [0.0] * 9],
+    "tenths": [[0.1, 0.2, 0.7], [0.7, 0.2, 0.1], [0.3, 0.3, 0.4]],
+    "many outcomes": np.random.default_rng(0).dirichlet(np.full(100, 0.3), 100),
+}
+
+
+@pytest.mark.parametrize("P", ROWS.values(), ids=ROWS)
+def test_cells_have_the_probabilities_of_their_runs(P: Any) -> None:
+    chain = MarkovChain(P, np.zeros(len(P)), np.eye(len(P))[0], drop_below=0)
+    table = chain._outcomes
+    runs = Runs(table)
+    cut = np.clip(runs.cut, 0.0, 1.0)
+    drawn = np.bincount(runs.run, np.concatenate((cut, 1.0 - cut)) / runs.width, len(runs.steps))
+    expected = table.p[runs.steps].prod(axis=1)
+    np.testing.assert_allclose(drawn, expected, rtol=0.0, atol=2e-15)
+    # Each run is a path, and each of its cells leads to the state after it.
+    np.testing.assert_array_equal(table.after[runs.steps[:, :-1]], table.state[runs.steps[:, 1:]])
+    first, last = runs.steps[runs.run, 0], runs.steps[runs.run, -1]
+    n_cells = np.arange(runs.run.size) % runs.cut.size
+    np.testing.assert_array_equal(table.state[first], n_cells // runs.width)
+    np.testing.assert_array_equal(runs.following, runs.width * table.after[last])
+
+
+@pytest.mark.parametrize("P", ROWS.values(), ids=ROWS)
+def test_a_long_path_takes_only_steps_that_are_possible(P: Any) -> None:
+    P = np.asarray(P)
+    chain = MarkovChain(P, np.arange(len(P)), np.eye(len(P))[0], drop_below=0)
+    path = chain.simulate(30_001, seed=4)
+    assert path.states.shape == (30_002,)
+    assert (P[path.states[:-1], path.states[1:]] > 1e-200).all()
+    np.testing.assert_array_equal(path.rewards, path.states[:-1])
+
+
+@pytest.mark.parametrize("n_steps", [1_000, 3_000, 100_000])
+@pytest.mark.parametrize("n_states", [4, 3_000])
+def test_a_path_depends_on_its_seed_alone(n_states: int, n_steps: int) -> None:
+    rng = np.random.default_rng(0)
+    to, p = rng.integers(n_states, size=(n_states, 1, 3)), rng.dirichlet(np.ones(3), (n_states, 1))
+    mdp = TabularMDP(to, p, rng.random(to.shape), np.full(n_states, 1 / n_states))
+    policy = np.zeros(n_states, dtype=int)
+    expected = mdp.induce(policy).simulate(n_steps, seed=2)
+    used = mdp.induce(policy)
+    used.simulate(50_000, seed=1)
+    for _ in range(2):
+        path = used.simulate(n_steps, seed=2)
+        np.testing.assert_array_equal(path.states, expected.states)
+        np.testing.assert_array_equal(path.rewards, expected.rewards)
 
 
 def test_numbers_of_steps_and_seeds_that_do_not_fit_are_refused() -> None:
