@@ -309,11 +309,9 @@ class Fit:
         a difference, as large as here by ``chance``. Differences up to ``least`` do not matter.
         With ``contrasts`` (k, m) the answer is about so many sums of values.
         """
-        source, choice, jackknife = self.source, self.fitted.choice, self.jackknife
-        # A backup that was preferred to the model needs no model.
-        is_model = choice.backup == "model" or not (choice.tried or source.is_sparse)
-        if not (source.are_places and is_model and self.n_batches > 1):
+        if self.fitted.choice.backup != "model" or self.n_batches < 2:
             return np.zeros(1)
+        source, jackknife = self.source, self.jackknife
         features, main = self.encoding.rows(states), self.system.references.main
 
         def gap(system: System, model: PooledModel) -> FloatArray:
