@@ -22,11 +22,12 @@ from lstd_agent.diagnostics import Diagnostics
 from lstd_agent.errors import FitWarning, InvalidInputError, NotFittedError, check_choice
 from lstd_agent.features.tables import Features
 from lstd_agent.fit import Fit
-from lstd_agent.fit_checks import check_own_trials, check_single_class, compare_returns
+from lstd_agent.fit_checks import check_own_trials, check_single_class
 from lstd_agent.fit_options import AgentTailName, CalibrationName, FitOptions
 from lstd_agent.packing import read, refusing, write
 from lstd_agent.persistence import MAKERS, SavedAgent
 from lstd_agent.plotting import draw
+from lstd_agent.returns import compare_returns
 from lstd_agent.rows.kept import rows_of
 from lstd_agent.standard_errors import Comparison
 from lstd_agent.summary import as_html, describe

@@ -37,7 +37,7 @@ _LASTING, _OWN, _FEW_ROWS, _WHOLE = 0.5, 0.05, 50, 0.9
 
 # Share of E beyond which misfits, and deviations between groups, matter; smallest correlation of
 # surprises that matters; their smallest deviation as a share of E; number of classes of values.
-_MISFIT, _ALIKE, _SPREAD, _CLASSES = 0.05, 0.05, 0.1, 32
+MISFIT, _ALIKE, _SPREAD, _CLASSES = 0.05, 0.05, 0.1, 32
 
 # Fewest effective trials of a standard error, and of any; share of E beyond which an event matters;
 # rounding, as shares of the spread of rewards, and of their size.
@@ -349,7 +349,7 @@ def check_starts(
     horizons = sorted({max(1, T // 8), max(1, T // 4), max(1, T // 2), T})
     level = LEVEL / 3 / len(horizons)
     n_groups = max(1, len(large(groups)) - 1)
-    least = max(_MISFIT * unit, T * rounding_of(R))
+    least = max(MISFIT * unit, T * rounding_of(R))
     found: dict[int, Misfit] = {}
     between = None
 
@@ -421,7 +421,7 @@ def _between(
     upper = expected**2 / max(float(spreads), _TINY)
     lower = expected**2 / max(float((parts**2 / (n - 1)).sum()), _TINY)
     spread = np.sqrt(max(0.0, float(n @ means**2) - expected) / len(x))
-    if fdtrc(upper, lower, F) >= level or spread <= _MISFIT * unit or few_events(rest):
+    if fdtrc(upper, lower, F) >= level or spread <= MISFIT * unit or few_events(rest):
         return None
     j = int(np.argmax(n * means**2))
     return int(names[j]), float(means[j]), float(np.sqrt(variance[j] / n[j]))

@@ -14,6 +14,7 @@ import lstd_agent.fit_checks as shown
 from lstd_agent.arrays import BoolArray
 from lstd_agent.features.rows import FeatureSizes, dense
 from lstd_agent.fit import Fit, of_each
+from lstd_agent.returns import trial_weights
 from lstd_agent.specification import change_by_square
 from lstd_agent.summary import as_html
 
@@ -50,8 +51,9 @@ class Diagnostics:
         determine its value, and whether it needs no warning otherwise.
     start_value, start_error, start_rewards : float
         Mean value of the start, its standard error (NaN if not known), mean return above the gain.
-    bent : float
-        Change of starts' values with their square as one more feature; 0 if it may be noise.
+    is_counted, bent : bool, float
+        Whether states are counted; by how much the features change values of starts, of counted
+        states from their model, of vectors beside one more feature; 0 if it may be noise.
     misfits, start_agrees, prefers_returns : list of Misfit, bool
         Groups of starts whose values contradict returns, most significant first; whether there are
         none; and whether returns give the better difference of starts.
@@ -132,7 +134,8 @@ class Diagnostics:
         early = np.nansum(early, axis=1) - np.isfinite(early).sum() / N * late
         every = [np.full(N, 1.0 / N)]
         self.gain_conflict = shown.conflict(late, every, least) / time
-        self.start_conflict = shown.conflict(early, every, least)
+        gap = fit.gaps(first, np.zeros(N, dtype=np.int64), np.stack(every))[0]
+        self.start_conflict = max(shown.conflict(early, every, least), float(gap))
         u, taken = np.nansum(delta, axis=1), np.isfinite(delta).sum(axis=1)
         whole = u - taken * u.sum() / max(int(taken.sum()), 1)
         self._whole = whole, first, least
@@ -159,7 +162,6 @@ class Diagnostics:
         off = checks.check_gain(R, gain.value * time, gain_noise * time, tail.unit) / time
         known = self.settled and not skipped.any() and gain.rows != "mean"
         self.gain_off = off if known else 0.0
-        self.bent = change_by_square(fit)
         self.start_value = float(np.nanmean(v[:, 0]))
         self.start_rewards = self.start_value + float(u.mean())
         self.misfits = shown.named_misfits(found, groups, first, encoding.decode)
@@ -168,6 +170,10 @@ class Diagnostics:
         self.start_samples = of_each(fit.samples_of(starts), neighborhood)
         self.start_determined = fit.states_determined(starts, neighborhood)
         end = v[np.arange(N), np.minimum(lengths, T)]  # may be as undetermined as the start's value
+        self.is_counted, self.bent = source.are_places, change_by_square(fit)
+        if self.is_counted:
+            sure = checks.LEVEL / len(starts), max(checks.MISFIT * tail.unit, rounding)
+            self.bent = float(fit.gaps(starts, neighborhood, None, *sure).max())
         how = self.start_determined, first, u - end, tail.unit
         self.start_tolerable = shown.tolerable(starts, *how)
         self.n_trials, self.trials_at = source.n_trials, source.trials_at
@@ -185,7 +191,7 @@ class Diagnostics:
     def conflict(self, a: Any, b: Any) -> float:
         """By how much trials contradict the value of encoded starts ``a`` less that of ``b``."""
         u, first, least = self._whole
-        return shown.conflict(u, [shown.trial_weights(first, each) for each in (a, b)], least)
+        return shown.conflict(u, [trial_weights(first, each) for each in (a, b)], least)
 
     @property
     def settled(self) -> bool:
@@ -314,11 +320,12 @@ class Diagnostics:
                 f"the start's mean value by {self.rare:.2g} (the start changes the total reward by "
                 f"{tail.unit:.3g}), so standard errors may be far too small: collect more trials"
             )
-        if self.bent > _BENT * tail.unit:
+        if self.bent > _BENT * tail.unit * (not self.is_counted):
+            by = "the square of the values as one more feature (root mean square"
+            by = "the model of counted states, which needs none (at most" if self.is_counted else by
             found.append(
-                f"the features do not suffice: with the square of the values as one more feature, "
-                f"values of starts change by {self.bent:.3g} (root mean square; the start changes "
-                f"the total reward by {tail.unit:.3g}): use {_DISTINGUISH}"
+                f"the features do not suffice: values of starts change by {self.bent:.3g} by {by}; "
+                f"the start changes the total reward by {tail.unit:.3g}): use {_DISTINGUISH}"
             )
         return found
 

@@ -15,10 +15,15 @@ from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.features.rows import Rows
 from lstd_agent.fit_options import FitOptions, Fitted
 from lstd_agent.rows.factors import Segments
-from lstd_agent.standard_errors import Comparison, batch_standard_errors, unseen_errors
+from lstd_agent.standard_errors import (
+    Comparison,
+    batch_standard_errors,
+    quantile_of_t,
+    unseen_errors,
+)
 from lstd_agent.system.approximators import System, values_in_features
 from lstd_agent.system.minimizer import Gain, Solved
-from lstd_agent.system.model import pooled_model
+from lstd_agent.system.model import PooledModel, pooled_model
 from lstd_agent.system.selection import OPEN_TOLERANCE
 from lstd_agent.system.solve import Subsets
 from lstd_agent.trials.encoding import Encoding
@@ -26,7 +31,8 @@ from lstd_agent.trials.encoding import Encoding
 Kind = TypeVar("Kind", bound=np.generic)
 
 # Share of a window's samples that lies outside its bulk, and the number of samples to find it.
-_OUTLIERS, _N_BULK = 0.01, 1000
+# Features change a value if chance explains it less often.
+_OUTLIERS, _N_BULK, _CHANCE = 0.01, 1000, 0.05
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,20 +196,20 @@ class Fit:
 
     def compare(self, a: Any, b: Any, t: ArrayLike | None, checked: Any) -> Comparison:
         """See `SeminormLSTDAgent.compare`; ``checked`` are `Diagnostics`."""
-        found = [self._answering(side, t) for side in (a, b)]
-        sides = [(self.encoding.rows(states), states, k) for states, k, _ in found]
+        (of_a, first, _), (of_b, second, _) = (self._answering(side, t) for side in (a, b))
+        states, k = np.concatenate((of_a, of_b)), np.concatenate((first, second))
+        share = np.repeat((1.0 / len(of_a), -1.0 / len(of_b)), (len(of_a), len(of_b)))
+        features = self.encoding.rows(states)
 
         def difference(system: System) -> FloatArray:
-            first, second = (system.values(f, k).mean() for f, _, k in sides)
-            return np.array([first - second])
+            return np.array([share @ system.values(features, k)])
 
-        error = float(self.jackknife.errors(difference)[0])
-        for f, states, neighborhood in sides:
-            unseen = self._unseen_outcomes(f, states, neighborhood)
-            error = float(np.hypot(error, np.linalg.norm(unseen) / len(states)))
-        error = max(error, checked.bent)
-        if not any(neighborhood.any() for *_, neighborhood in sides):  # trials start in the first
-            error = max(error, checked.conflict(*(states for _, states, _ in sides)))
+        unseen = np.linalg.norm(share * self._unseen_outcomes(features, states, k))
+        error = float(np.hypot(self.jackknife.errors(difference)[0], unseen))
+        bent = self.gaps(states, k, share[None])[0] if checked.is_counted else checked.bent
+        error = max(error, float(bent))
+        if not k.any():  # trials start in the first neighborhood
+            error = max(error, checked.conflict(of_a, of_b))
         value = float(difference(self.system)[0])
         return Comparison(value, error, len(self.jackknife.n_trials) - 1)
 
@@ -283,7 +289,42 @@ class Fit:
         """Return `standard_errors` of encoded observations (m,) for neighbourhoods (m,)."""
         features = self.encoding.rows(states)
         errors = self.jackknife.errors(lambda system: system.values(features, neighborhood))
-        return np.hypot(errors, self._unseen_outcomes(features, states, neighborhood))
+        errors = np.hypot(errors, self._unseen_outcomes(features, states, neighborhood))
+        return np.maximum(errors, self.gaps(states, neighborhood))
+
+    def gaps(
+        self,
+        states: States,
+        neighborhood: IntArray,
+        contrasts: FloatArray | None = None,
+        chance: float = _CHANCE,
+        least: float = 0.0,
+    ) -> FloatArray:
+        """Return by how much features change values (m,) of counted states; 0 where it is noise.
+
+        The values of the pooled model need no features. If the features suffice, only noise makes
+        a difference, as large as here by ``chance``. Differences up to ``least`` do not matter.
+        With ``contrasts`` (k, m) the answer is about so many sums of values.
+        """
+        if self.fitted.choice.backup != "model" or self.n_batches < 2:
+            return np.zeros(1)
+        source, jackknife = self.source, self.jackknife
+        features, main = self.encoding.rows(states), self.system.references.main
+
+        def gap(system: System, model: PooledModel) -> FloatArray:
+            off = system.values(features, neighborhood) - model.values[states]
+            return off if contrasts is None else np.asarray(contrasts @ off)
+
+        model = pooled_model(source, self.system.gain, main)
+        off, least = gap(self.system, model), max(least, 1e-9 * float(np.abs(model.values).max()))
+        is_open = (model.open_share[source.starts] > OPEN_TOLERANCE).any()
+        if is_open or not (np.abs(off) > least).any():
+            return np.zeros(len(off))
+        parts = zip(jackknife.systems, jackknife.subsets.parts, jackknife.gains, strict=True)
+        without = [gap(by, pooled_model(part, g.value, main)) for by, part, g in parts]
+        noise = batch_standard_errors(off, np.stack(without), jackknife.n_trials)
+        noise *= quantile_of_t(1.0 - chance, self.n_batches - 1)
+        return np.abs(off) * (np.abs(off) > np.maximum(noise, least))
 
     def _unseen_outcomes(self, f: Rows, states: States, neighborhood: IntArray) -> FloatArray:
         """Return what unseen outcomes may add to the standard errors of values (m,).

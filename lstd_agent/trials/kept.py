@@ -27,8 +27,8 @@ _WHERE = "at timestep {1} of trial {0}"
 _CHUNK = 2**20  # about so many entries are copied at a time
 
 # Numbers of different halves and wholes of trials agree from this ratio on; so few different trials
-# may be all that a deterministic task has.
-_ALIKE, _FEW_KINDS = 0.95, 40
+# may be all that a nearly deterministic task has, in all or for each start.
+_ALIKE, _FEW_KINDS, _FEW_FOR_A_START = 0.95, 40, 8
 
 # Default entries of missing arrays.
 _MISSING: dict[str, Any] = {"actions": np.int8(-1), "explored": np.bool_(False), "durations": 1.0}
@@ -128,7 +128,8 @@ class KeptTrials:
         whole = self.observations, self.rewards
         parts = [[tuple(x[i, half].tobytes() for x in whole) for i in each] for half in halves]
         first, second, n = map(len, map(set, [*parts, zip(*parts, strict=True)]))
-        if min(first, second) < _ALIKE * n or not _FEW_KINDS < n < _ALIKE * self.n_trials:
+        few = min(_FEW_KINDS, _FEW_FOR_A_START * len(np.unique(self.observations[:, 0], axis=0)))
+        if min(first, second) < _ALIKE * n or not few < n < _ALIKE * self.n_trials:
             return 0
         return self.n_trials - n
 

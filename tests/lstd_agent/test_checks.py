@@ -30,12 +30,11 @@ from lstd_agent.diagnostics import Diagnostics
 from lstd_agent.errors import FitWarning
 from lstd_agent.fit_checks import (
     conflict,
-    direct_difference,
     ends_without_support,
     start_groups,
     tolerable,
-    trial_weights,
 )
+from lstd_agent.returns import direct_difference, trial_weights
 from lstd_agent.trials.kept import KeptTrials, drawn_trials
 from unichain_gym import MarkovChain
 
@@ -588,6 +587,11 @@ def test_copies_of_trials_are_told_and_chance_is_not() -> None:
     trials = chain(P, np.arange(4.0), start, 100, 30, rng)
     twice = [np.concatenate([x, x[:60]]) for x in (trials.states, trials.rewards)]
     assert KeptTrials(*twice).n_copies == 60
+    # Few trials of one start are copies only if it has many kinds.
+    walks = np.zeros((20, 31, 1)), np.random.default_rng(0).normal(size=(20, 30))
+    walks[0][:, 1:, 0] = walks[1].cumsum(axis=1)
+    for n, copies in ((20, 20), (8, 0)):
+        assert KeptTrials(*(np.concatenate([x[:n]] * 2) for x in walks)).n_copies == copies
     short = chain(P, np.arange(4.0), start, 2000, 6, rng)  # many are alike by chance
     sure = np.tile(np.arange(30)[:, None], (10, 31))
     P = np.array([[0.5, 0.5, 0, 0], [0, 0.5, 0.5, 0], [0, 0, 0.5, 0.5], [0, 0, 0, 1.0]])
