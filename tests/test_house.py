@@ -20,7 +20,7 @@ ROOMS = (
     ("rows",),
     ("system",),
     ("standard_errors", "fit_options", "fit"),
-    ("checks", "diagnostics", "fit_checks", "specification", "summary"),
+    ("checks", "diagnostics", "fit_checks", "specification", "returns", "summary"),
     ("packing", "persistence", "plotting"),
     ("actions", "baselines"),
     ("agent", "sb3"),
