@@ -320,9 +320,11 @@ class Diagnostics:
                 f"the start's mean value by {self.rare:.2g} (the start changes the total reward by "
                 f"{tail.unit:.3g}), so standard errors may be far too small: collect more trials"
             )
-        if self.bent > _BENT * tail.unit * (not self.is_counted):
-            by = "the square of the values as one more feature (root mean square"
-            by = "the model of counted states, which needs none (at most" if self.is_counted else by
+        least = _BENT * tail.unit
+        by = "the square of the values as one more feature (root mean square"
+        if self.is_counted:  # `bent` is 0 where it does not matter
+            least, by = 0.0, "the model of counted states, which needs none (at most"
+        if self.bent > least:
             found.append(
                 f"the features do not suffice: values of starts change by {self.bent:.3g} by {by}; "
                 f"the start changes the total reward by {tail.unit:.3g}): use {_DISTINGUISH}"

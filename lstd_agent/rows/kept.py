@@ -216,7 +216,6 @@ class TrialRows(Samples):
     def trial_features(self, most: int) -> tuple[Any, IntArray]:
         """Return features (m, t_max + 1, d) of the first trials, and their lengths (m,)."""
         n = self.t_max + 1
-        n = self.t_max + 1
         m = min(self.n_trials, max(2, most // (self._d * n)))
         features = dense(self.features_between(slice(0, m), 0, n)).reshape(n, m, self._d)
         return features.swapaxes(0, 1), self.trials.all_lengths[:m]

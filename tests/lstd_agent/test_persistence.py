@@ -71,6 +71,11 @@ def discrete(**options: Any) -> SeminormLSTDAgent:
     return SeminormLSTDAgent(**options).collect(env, POLICY, n_trials=200, t_max=30, seed=0).fit()
 
 
+def collect_more(agent: SeminormLSTDAgent) -> None:
+    env = gym.make_vec("unichain_gym:Unichain-h6-v0", num_envs=5)
+    agent.collect(env, POLICY, n_trials=5, t_max=30, seed=2)
+
+
 @pytest.mark.first(4)
 @pytest.mark.filterwarnings("ignore::lstd_agent.errors.FitWarning")
 # Two random features tell little, and a gain of 3 is not right.
@@ -282,13 +287,7 @@ def test_saved_files_have_the_permissions_of_any_file_and_follow_links(tmp_path:
     link = tmp_path / "link.npz"
     link.symlink_to(path)
     before = path.read_bytes()
-    agent.collect(
-        gym.make_vec("unichain_gym:Unichain-h6-v0", num_envs=5),
-        POLICY,
-        n_trials=5,
-        t_max=30,
-        seed=2,
-    )
+    collect_more(agent)
     agent.save(link)
     assert link.is_symlink()
     assert path.read_bytes() != before
@@ -325,13 +324,7 @@ def test_standardized_functions_are_given_as_they_were_or_by_themselves(tmp_path
 
 def test_an_outdated_fit_is_not_saved(tmp_path: Path) -> None:
     agent, path = discrete(), tmp_path / "agent.npz"
-    agent.collect(
-        gym.make_vec("unichain_gym:Unichain-h6-v0", num_envs=5),
-        POLICY,
-        n_trials=5,
-        t_max=30,
-        seed=2,
-    )
+    collect_more(agent)
     agent.save(path)
     with pytest.raises(NotFittedError, match="call fit first"):
         SeminormLSTDAgent.load(path).predict(STATES)
