@@ -172,8 +172,8 @@ class Diagnostics:
         end = v[np.arange(N), np.minimum(lengths, T)]  # may be as undetermined as the start's value
         self.is_counted, self.bent = source.are_places, change_by_square(fit)
         if self.is_counted:
-            sure = checks.LEVEL / len(starts), max(checks.MISFIT * tail.unit, rounding)
-            self.bent = float(fit.gaps(starts, neighborhood, None, *sure).max())
+            found = float(fit.gaps(starts, neighborhood, chance=checks.LEVEL / len(starts)).max())
+            self.bent = found * (found > max(checks.MISFIT * tail.unit, rounding))
         how = self.start_determined, first, u - end, tail.unit
         self.start_tolerable = shown.tolerable(starts, *how)
         self.n_trials, self.trials_at = source.n_trials, source.trials_at

@@ -298,13 +298,12 @@ class Fit:
         neighborhood: IntArray,
         contrasts: FloatArray | None = None,
         chance: float = _CHANCE,
-        least: float = 0.0,
     ) -> FloatArray:
         """Return by how much features change values (m,) of counted states; 0 where it is noise.
 
         The values of the pooled model need no features. If the features suffice, only noise makes
-        a difference, as large as here by ``chance``. Differences up to ``least`` do not matter.
-        With ``contrasts`` (k, m) the answer is about so many sums of values.
+        a difference, as large as here by ``chance``. With ``contrasts`` (k, m) the answer is about
+        so many sums of values.
         """
         if self.fitted.choice.backup != "model" or self.n_batches < 2:
             return np.zeros(1)
@@ -316,15 +315,15 @@ class Fit:
             return off if contrasts is None else np.asarray(contrasts @ off)
 
         model = pooled_model(source, self.system.gain, main)
-        off, least = gap(self.system, model), max(least, 1e-9 * float(np.abs(model.values).max()))
+        off, rounding = gap(self.system, model), 1e-9 * float(np.abs(model.values).max())
         is_open = (model.open_share[source.starts] > OPEN_TOLERANCE).any()
-        if is_open or not (np.abs(off) > least).any():
+        if is_open or not (np.abs(off) > rounding).any():
             return np.zeros(len(off))
         parts = zip(jackknife.systems, jackknife.subsets.parts, jackknife.gains, strict=True)
         without = [gap(by, pooled_model(part, g.value, main)) for by, part, g in parts]
         noise = batch_standard_errors(off, np.stack(without), jackknife.n_trials)
         noise *= quantile_of_t(1.0 - chance, self.n_batches - 1)
-        return np.abs(off) * (np.abs(off) > np.maximum(noise, least))
+        return np.abs(off) * (np.abs(off) > np.maximum(noise, rounding))
 
     def _unseen_outcomes(self, f: Rows, states: States, neighborhood: IntArray) -> FloatArray:
         """Return what unseen outcomes may add to the standard errors of values (m,).
