@@ -95,7 +95,7 @@ def mean_duration(source: Any) -> float:
     return float(np.average(source.mean_durations[tail], weights=source.trials_at[tail]))
 
 
-def watched(states: Any, alive: BoolArray, values: FloatArray, features: list[Any]) -> list[Any]:
+def watched(states: Any, alive: BoolArray, values: FloatArray, features: FloatArray) -> list[Any]:
     """Return two blocks (M, T + 1, d) that may show movement of states; 0 where a trial is over.
 
     Like ``features``, they lie timestep by timestep. They are NaN where ``values`` (M, T + 1) are.
@@ -107,7 +107,7 @@ def watched(states: Any, alive: BoolArray, values: FloatArray, features: list[An
         more = np.zeros((*alive.shape, columns.shape[1]))
         more[alive] = columns
     else:
-        more = np.concatenate((raw**2, np.concatenate(features)), axis=2)
+        more = np.concatenate((raw**2, features), axis=2)
     every = np.concatenate((raw, more, values.T[..., None]), axis=2)
     every[~alive] = 0.0
     every[np.isnan(values.T)] = np.nan
