@@ -71,7 +71,6 @@ class TrialRows(Samples):
         probe = features(trials.observations[:64, 0])
         self._d, self._k = probe.shape[1], int(trials.observations.shape[2])
         self.is_sparse = is_sparse(probe) and are_few(probe)
-        self._last: tuple[Any, list[Any]] = None, []
 
     @cached_property
     def _prepared(self) -> tuple[Coordinates, FloatArray | None]:
@@ -186,25 +185,15 @@ class TrialRows(Samples):
         return np.array([group.stop - group.start for group in groups])
 
     def merged(self, start: int, stop: int, group: slice | None = None) -> Iterator[Layer]:
-        """Yield layers of the transitions of some trials at a time."""
+        """Yield one layer of the transitions of some trials, with sparse features."""
         trials = slice(0, self.n_trials) if group is None else group
-        for part in [trials] if self.is_sparse else self.parts(trials, stop - start + 1):
-            arrays: Any = self.own, self.trials.rewards, self.durations
-            own, paid, times = (x[part, start:stop] for x in arrays)
-            n = np.count_nonzero(own)
-            if self.is_sparse:
-                if self._last[0] != (start, stop):  # SciPy slices faster than it takes rows
-                    trial, t = np.nonzero(self.own[:, start:stop])
-                    place = trial * (self.t_max + 2) + t + start
-                    self._last = (start, stop), [self.sparse_rows[place + i] for i in (0, 1)]
-                first = np.count_nonzero(self.own[: part.start, start:stop])
-                both = [x[first : first + n] for x in self._last[1]]
-            else:
-                rows = self.rows_between(part, start, stop + 1)
-                own, paid, times = own.T, paid.T, times.T
-                both = [x[own] for x in (rows[:-1], rows[1:])]
-            one = np.ones(n)
-            yield Layer(both[0], one, paid[own], times[own], one > 0.0, both[1], None)
+        own = self.own[trials, start:stop]
+        trial, t = np.nonzero(own)
+        place, one = (trial + trials.start) * (self.t_max + 2) + t + start, np.ones(len(t))
+        arrays: Any = self.trials.rewards, self.durations
+        paid, times = (x[trials, start:stop][own] for x in arrays)
+        rows, following = self.sparse_rows[place], self.sparse_rows[place + 1]
+        yield Layer(rows, one, paid, times, one > 0.0, following, None)
 
     def products(self, edges: IntArray, groups: list[Any]) -> list[Factor]:
         """Return the factors of single steps of runs between edges (n + 1,), each of all groups."""
