@@ -74,15 +74,15 @@ class TrialRows(Samples):
 
     @cached_property
     def _prepared(self) -> tuple[Coordinates, FloatArray | None]:
-        """Coordinates of size 1, of redundant features fewer; and all rows, if there is room."""
+        """Coordinates of size 1; and if there is room all features, or fewer coordinates."""
         d, n, m = self._d, self.t_max + 2, self.n_trials
         squares, gram = np.zeros(d), np.zeros((d, d)) if d >= _MANY else None
-        raw = np.empty((n, m, d + 1)) if m * n * (d + 1) * 8 <= self._max_bytes else None
+        raw = np.empty((n, m, d)) if m * n * d * 8 <= self._max_bytes else None
         for part in self.parts(slice(0, m), n):
             f = self._raw(part, 0, n)
             squares += self.own[part].T.ravel() @ np.square(f[:-1]).reshape(-1, d)
             if raw is not None:
-                raw[:, part, :d] = f
+                raw[:, part] = f
             if gram is not None:
                 gram += f.reshape(-1, d).T @ f.reshape(-1, d)
         size = np.sqrt(squares / max(1, np.count_nonzero(self.own)))
@@ -96,9 +96,6 @@ class TrialRows(Samples):
                 parts = self.parts(slice(0, m), n) if have_room else []
                 held = [fewer.of(self._raw(part, 0, n), self.constant) for part in parts]
                 return fewer, np.concatenate(held, axis=1) if held else None
-        if raw is not None:  # features are computed once
-            raw[:, :, :d] /= size
-            raw[:, :, d] = self.constant
         return Coordinates(1.0 / size, size), raw
 
     @property
@@ -132,9 +129,10 @@ class TrialRows(Samples):
     def rows_between(self, part: slice, start: int, stop: int) -> FloatArray:
         """Return rows (timesteps, trials, p)."""
         coordinates, held = self._prepared
-        if held is None:
-            return coordinates.of(self._raw(part, start, stop), self.constant)
-        return held[start:stop, part]
+        if held is not None and coordinates.turn.ndim > 1:
+            return held[start:stop, part]
+        features = self._raw(part, start, stop) if held is None else held[start:stop, part]
+        return coordinates.of(features, self.constant)
 
     def some_features(self, trials: slice, stop: int, columns: slice) -> FloatArray:
         """Return columns (stop, n, c) of the features of some trials."""
@@ -144,7 +142,7 @@ class TrialRows(Samples):
             return np.asarray(some.reshape(end, self.t_max + 2, -1)[trials, :stop].swapaxes(0, 1))
         coordinates, held = self._prepared
         if held is not None and coordinates.turn.ndim == 1:
-            return np.asarray(held[:stop, trials, :-1][..., columns] / coordinates.turn[columns])
+            return held[:stop, trials, columns]
         step = every * max(1, _CHUNK // stop)
         parts = [slice(i, min(i + step, end), every) for i in range(start, end, step)]
         return np.concatenate([self._raw(part, 0, stop)[..., columns] for part in parts], axis=1)
@@ -208,8 +206,7 @@ class TrialRows(Samples):
                 sums[:, g] += np.add.reduceat(rows.sum(axis=1), edges[:-1])
                 for product, run in zip(held[:, g], pairwise(edges.tolist()), strict=True):
                     some = rows[slice(*run)].reshape(-1, 2 * p + 2)
-                    product[:, :p] += some[:, :p].T @ some[:, :p]
-                    product[:, p:] += some[:, :p].T @ some[:, p:]
+                    product += some[:, :p].T @ some
         n = [np.add.reduceat(self.own[g].sum(axis=0), edges[:-1]) for g in groups]
         each = zip(held, sums, np.transpose(n).astype(np.float64), strict=True)
         return [Factor(x, True, p, *of_run) for x, *of_run in each]

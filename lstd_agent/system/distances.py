@@ -145,25 +145,25 @@ def paired_discrepancy(
     """
     order = np.argsort(-lengths, kind="stable")
     n_pairs = len(order) // 2
-    first, second = order[0 : 2 * n_pairs : 2], order[1 : 2 * n_pairs : 2]
-    common = lengths[second]  # the shorter of each pair; they descend
+    seen = seen if (np.diff(order) == 1).all() else seen[order]
+    x, y = seen[0 : 2 * n_pairs : 2], seen[1 : 2 * n_pairs : 2]
+    common = lengths[order[1 : 2 * n_pairs : 2]]  # the shorter of each pair; they descend
     last = int(common[0]) - 1
 
     @lru_cache(maxsize=1)
     def within(t: int) -> FloatArray:
         """Return the mean kernel within the first 1, 2, 3 … pairs."""
-        sums = np.cumsum(kernel(seen[first, t : t + 1], seen[second, t : t + 1])[:, 0])
+        sums = np.cumsum(kernel(x[:, t : t + 1], y[:, t : t + 1])[:, 0])
         return np.asarray(sums / np.arange(1, n_pairs + 1))
 
     def squared(anchor: int, start: int, stop: int) -> FloatArray:
         a = min(anchor, last)
         t = np.arange(min(start, last), min(stop, last + 1))
         n = np.searchsorted(-common, -t, side="left")  # pairs that have timestep t
-        both, at = slice(t[0], t[-1] + 1), slice(a, a + 1)
-        x, y = seen[first, both], seen[second, both]
-        terms = kernel(x, y)
-        terms -= kernel(seen[first, at], y)
-        terms -= kernel(seen[second, at], x)
+        both = slice(t[0], t[-1] + 1)
+        terms = kernel(x[:, both], y[:, both])
+        terms -= kernel(x[:, a : a + 1], y[:, both])
+        terms -= kernel(y[:, a : a + 1], x[:, both])
         terms[np.arange(n_pairs)[:, None] >= n] = 0.0
         found = terms.sum(axis=0) / n + within(a)[n - 1]
         return np.append(found, np.full(stop - start - len(t), found[-1]))
