@@ -220,7 +220,7 @@ class _Means(NamedTuple):
         T, p = source.t_max, source.p
         last, half = T if last is None else last, (T + 1) // 2
         edges = sorted({0, half, last + 1, T + 1})
-        sums = np.stack([_traced(source, source.merged(*run)) for run in pairwise(edges)])
+        sums = np.stack([_traced(source, source.layers(*run)) for run in pairwise(edges)])
         entering = sums[: edges.index(last + 1)].sum(axis=0)
         backwards = source.layers(0, T + 1)
         traced = _traced(source, backwards, decay, T - last) if decay > 0.0 else entering

@@ -12,7 +12,7 @@ import numpy as np
 import lstd_agent.checks as checks
 import lstd_agent.fit_checks as shown
 from lstd_agent.arrays import BoolArray
-from lstd_agent.features.rows import FeatureSizes, dense
+from lstd_agent.features.rows import FeatureSizes
 from lstd_agent.fit import Fit, of_each
 from lstd_agent.returns import trial_weights
 from lstd_agent.specification import change_by_square
@@ -109,16 +109,15 @@ class Diagnostics:
         R = np.where(here[:, 1:], trials.rewards[:, :T], np.nan)
         alive, v = here & living, np.zeros(here.shape)
         step = -(-N * T * 3 * shown.MOST_COLUMNS // _MOST_NUMBERS)
-        some, features = slice(None, None, step), []
-        for t in np.array_split(np.arange(T + 1), 1 + here.size // shown.CHUNK):
-            if states.ndim == 3:
-                rows = source.features_between(slice(None, None, few), t[0], t[-1] + 1)
-                columns = slice(None, None, -(-rows.shape[1] // shown.MOST_COLUMNS))
-                features.append(dense(rows[:, columns]).reshape(len(t), N, -1)[:, some])
-            else:
-                rows = encoding.rows(states[:, t].T.ravel())
-            each = system.values(rows, np.repeat(system.neighborhood_at(t), N))
-            v[:, t] = each.reshape(len(t), N).T
+        some, features = slice(None, None, step), np.zeros(0)
+        if states.ndim == 3:
+            columns = slice(None, None, -(-fit.system.weights.shape[1] // shown.MOST_COLUMNS))
+            features = source.some_features(slice(None, None, few * step), T + 1, columns)
+            v[:] = fit.values_of_trials[: T + 1, ::few].T
+        else:
+            for t in np.array_split(np.arange(T + 1), 1 + here.size // shown.CHUNK):
+                rows, windows = encoding.rows(states[:, t].T.ravel()), system.neighborhood_at(t)
+                v[:, t] = system.values(rows, np.repeat(windows, N)).reshape(len(t), N).T
         v = np.where(here, v * alive, np.nan)
         skipped = ~living[:, :T] | trials.part("explored")[:, :T]
         blocks = shown.watched(states[some], alive[some], v[some], features)

@@ -189,6 +189,12 @@ class Fit:
         """Return values of encoded observations (m,) by neighbourhoods (m,)."""
         return self.system.values(self.encoding.rows(states), neighborhood)
 
+    @cached_property
+    def values_of_trials(self) -> FloatArray:
+        """Values (t_max + 2, m) of the observations of kept trials."""
+        weights = [each.columns[:, 0] for each in self.fitted.solved]
+        return np.asarray(self.source.values(weights, self.system.anchors))
+
     def share_of_samples(self, states: States, neighborhood: IntArray) -> FloatArray:
         """Return the share of the neighbourhoods' samples at encoded observations (m,)."""
         n_samples = np.maximum(self.system.n_samples, 1)[neighborhood]

@@ -95,7 +95,7 @@ def mean_duration(source: Any) -> float:
     return float(np.average(source.mean_durations[tail], weights=source.trials_at[tail]))
 
 
-def watched(states: Any, alive: BoolArray, values: FloatArray, features: list[Any]) -> list[Any]:
+def watched(states: Any, alive: BoolArray, values: FloatArray, features: FloatArray) -> list[Any]:
     """Return two blocks (M, T + 1, d) that may show movement of states; 0 where a trial is over.
 
     Like ``features``, they lie timestep by timestep. They are NaN where ``values`` (M, T + 1) are.
@@ -104,11 +104,11 @@ def watched(states: Any, alive: BoolArray, values: FloatArray, features: list[An
     raw = x[:, :, :: -(-x.shape[2] // MOST_COLUMNS)].astype(np.float64)
     if states.ndim == 2:
         columns = _columns_of_states(x[alive][:, 0], np.nonzero(alive)[0], len(alive) // 2)
-        more = np.zeros((*alive.shape, columns.shape[1]))
-        more[alive] = columns
+        more = [np.zeros((*alive.shape, columns.shape[1]))]
+        more[0][alive] = columns
     else:
-        more = np.concatenate((raw**2, np.concatenate(features)), axis=2)
-    every = np.concatenate((raw, more, values.T[..., None]), axis=2)
+        more = [raw**2, features]
+    every = np.concatenate((raw, *more, values.T[..., None]), axis=2)
     every[~alive] = 0.0
     every[np.isnan(values.T)] = np.nan
     return np.split(every.swapaxes(0, 1), [raw.shape[2]], axis=2)
@@ -159,10 +159,10 @@ def ends_without_support(lengths: IntArray, states: FloatArray) -> float:
     """
     T = states.shape[1]
     ended = np.flatnonzero(lengths < T)
+    if len(ended) < 10:
+        return 0.0
     on = states[np.arange(T) < lengths[:, None]]
-    if len(ended) < 10 or not len(on):
-        return float(len(ended) >= 10)
-    last, alone = states[ended, lengths[ended]], np.zeros(len(ended), dtype=bool)
+    last, alone = states[ended, lengths[ended]], np.full(len(ended), not len(on))
     for j in range(states.shape[2]):
         x = np.sort(on[:, j])
         below = np.searchsorted(x, last[:, j], side="right")

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from lstd_agent.fit_checks import conflict
+from lstd_agent.rows.factors import total
 
 # Share of v² that the features must leave out.
 _NEW = 1e-3
@@ -34,18 +35,23 @@ def change_by_square(fit: Any) -> float:
     is_dense = source.constant and not (source.are_places or source.is_sparse)
     if not is_dense or source.p > source.n_trials / 2:
         return 0.0
-    n, p, weights = source.n_trials, source.p, [each.columns[:, 0] for each in fit.fitted.solved]
-    scores, equations, tail = np.zeros((n, p + 1)), np.zeros((p + 1, p + 1)), np.zeros(p + 1)
-    for t, layer in zip(range(T, -1, -1), source.layers(0, T + 1), strict=True):
-        here, ahead = system.neighborhood_at(np.array([t, t + 1]))
-        v, later = layer.features @ weights[here], layer.following @ weights[ahead]
-        x = np.column_stack([layer.features, v**2])
-        changes = x - np.column_stack([layer.following, later**2])
-        changes[:, p - 1] = layer.durations  # no offset is known, but a gain
-        rows = layer.weights[:, None] * x
-        scores += (layer.rewards - system.gain * layer.durations + later - v)[:, None] * rows
-        equations += rows.T @ changes
-        tail += rows.sum(axis=0) * (t >= (T + 1) // 2)
+    n, p, v, own = source.n_trials, source.p, fit.values_of_trials, source.own.T
+    square = np.zeros(v.shape), np.zeros(v.shape)
+    square[0][:-1], square[1][:-1] = own * v[:-1] ** 2, own * (v[:-1] ** 2 - v[1:] ** 2)
+    less = square[0] - np.roll(square[0], 1, axis=0)
+    off = source.surprises(v, system.gain)
+    scores, *sums = np.moveaxis(
+        source.sums_of_trials(np.stack((off, square[1], less), axis=2)), 1, 0
+    )
+    scores = np.column_stack((scores, (off * v**2).sum(axis=0)))
+    runs, half = fit.fitted.segments, (T + 1) // 2
+    whole, tail = total(runs.factors), sum(x.sums[:p] for x in runs.factors[runs.tail])
+    equations = np.zeros((p + 1, p + 1))
+    equations[:p, :p], equations[:p, p] = whole.held[:, p : 2 * p], sums[0].sum(axis=0)
+    equations[p, :p], equations[p, p] = sums[1].sum(axis=0), (v**2 * square[1]).sum()
+    times = whole.held[:, -1], (square[0][:-1] * source.durations.T).sum()
+    equations[:, p - 1] = np.append(*times)  # no offset is known, but a gain
+    tail = np.append(tail, square[0][half:].sum())
     inverse = np.linalg.pinv(equations[:p, :p], rcond=1e-10)
     u = scores @ np.append(-equations[p, :p] @ inverse, 1.0)
     change = np.append(-inverse @ equations[:p, p], 1.0)
@@ -54,5 +60,6 @@ def change_by_square(fit: Any) -> float:
     if not is_new or not conflict(u, [np.full(n, 1.0 / n)], 0.0):
         return 0.0
     change[p - 1] = 0.0  # of the gain
+    x = np.column_stack((source.rows_between(slice(0, n), 0, 1)[0], v[0] ** 2))
     moved = (x @ change - tail @ change / max(tail[p - 1], 1.0)) * u.sum() / derivative
     return float(np.sqrt((moved**2).mean()))

@@ -288,9 +288,9 @@ def sums_of(layers: Iterable[Layer]) -> Factor:
     return Factor(np.zeros((0, 2)), False, len(sums) - 2, sums, float(sums[-3]))
 
 
-def factor_of(layers: Iterable[Layer], p: int, are_trials: bool) -> Factor:
+def factor_of(layers: Iterable[Layer], p: int) -> Factor:
     """Return the factor of single steps; numbers are rewards and durations."""
-    gathering = Gathering(p, 2, are_trials)
+    gathering = Gathering(p, 2)
     for each in layers:
         less = each.features - each.ahead(each.following)
         others = np.column_stack((less, each.rewards, each.durations))
@@ -315,8 +315,9 @@ class Segments:
         T = source.t_max
         inner = [edge for a in anchors[1:].tolist() for edge in (a - 1, a)]
         edges = np.unique([*anchors.tolist(), *inner, 0, 1, (T + 1) // 2, T, T + 1])
-        of: Any = partial(factor_of, p=source.p, are_trials=not source.are_places)
-        of = sums_of if source.is_sparse else of
+        if not (source.is_sparse or source.are_places):
+            return cls(edges, source.products(edges, groups))
+        of: Any = sums_of if source.is_sparse else partial(factor_of, p=source.p)
         runs = [[of(source.merged(*ab, g)) for g in groups] for ab in pairwise(edges.tolist())]
         return cls(edges, [stacked(run) for run in runs])
 

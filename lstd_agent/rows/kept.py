@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -14,7 +14,15 @@ from scipy import sparse
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.features.rows import Kernel, Rows, RowsOf, are_few, dense, is_sparse
 from lstd_agent.rows.counts import CountRows
-from lstd_agent.rows.factors import MIN_SAMPLES, Christoffel, Coordinates, Layer, Samples, total
+from lstd_agent.rows.factors import (
+    MIN_SAMPLES,
+    Christoffel,
+    Coordinates,
+    Factor,
+    Layer,
+    Samples,
+    total,
+)
 from lstd_agent.trials.counted import Batches
 from lstd_agent.trials.encoding import CountedEncoding, Encoding
 from lstd_agent.trials.kept import KeptTrials
@@ -63,19 +71,18 @@ class TrialRows(Samples):
         probe = features(trials.observations[:64, 0])
         self._d, self._k = probe.shape[1], int(trials.observations.shape[2])
         self.is_sparse = is_sparse(probe) and are_few(probe)
-        self._last: tuple[Any, list[Any]] = None, []
 
     @cached_property
     def _prepared(self) -> tuple[Coordinates, FloatArray | None]:
-        """Coordinates of size 1, of redundant features fewer; and all rows, if there is room."""
+        """Coordinates of size 1; and if there is room all features, or fewer coordinates."""
         d, n, m = self._d, self.t_max + 2, self.n_trials
         squares, gram = np.zeros(d), np.zeros((d, d)) if d >= _MANY else None
-        raw = np.empty((n, m, d + 1)) if m * n * (d + 1) * 8 <= self._max_bytes else None
+        raw = np.empty((n, m, d)) if m * n * d * 8 <= self._max_bytes else None
         for part in self.parts(slice(0, m), n):
             f = self._raw(part, 0, n)
             squares += self.own[part].T.ravel() @ np.square(f[:-1]).reshape(-1, d)
             if raw is not None:
-                raw[:, part, :d] = f
+                raw[:, part] = f
             if gram is not None:
                 gram += f.reshape(-1, d).T @ f.reshape(-1, d)
         size = np.sqrt(squares / max(1, np.count_nonzero(self.own)))
@@ -89,9 +96,6 @@ class TrialRows(Samples):
                 parts = self.parts(slice(0, m), n) if have_room else []
                 held = [fewer.of(self._raw(part, 0, n), self.constant) for part in parts]
                 return fewer, np.concatenate(held, axis=1) if held else None
-        if raw is not None:  # features are computed once
-            raw[:, :, :d] /= size
-            raw[:, :, d] = self.constant
         return Coordinates(1.0 / size, size), raw
 
     @property
@@ -125,19 +129,50 @@ class TrialRows(Samples):
     def rows_between(self, part: slice, start: int, stop: int) -> FloatArray:
         """Return rows (timesteps, trials, p)."""
         coordinates, held = self._prepared
-        if held is None:
-            return coordinates.of(self._raw(part, start, stop), self.constant)
-        return held[start:stop, part]
+        if held is not None and coordinates.turn.ndim > 1:
+            return held[start:stop, part]
+        features = self._raw(part, start, stop) if held is None else held[start:stop, part]
+        return coordinates.of(features, self.constant)
 
-    def features_between(self, trials: slice, start: int, stop: int) -> Rows:
-        """Return features (n, d), timestep by timestep; they are computed if they are not held."""
+    def some_features(self, trials: slice, stop: int, columns: slice) -> FloatArray:
+        """Return columns (stop, n, c) of the features of some trials."""
+        start, end, every = trials.indices(self.n_trials)
         if self.is_sparse:
-            first = np.arange(self.n_trials)[trials] * (self.t_max + 2)
-            return self.sparse_rows[(np.arange(start, stop)[:, None] + first).ravel()]
+            some = self.sparse_rows[: end * (self.t_max + 2), columns].toarray()
+            return np.asarray(some.reshape(end, self.t_max + 2, -1)[trials, :stop].swapaxes(0, 1))
         coordinates, held = self._prepared
-        if held is None or coordinates.turn.ndim > 1:
-            return self._raw(trials, start, stop).reshape(-1, self._d)
-        return (held[start:stop, trials, :-1] / coordinates.turn).reshape(-1, self._d)
+        if held is not None and coordinates.turn.ndim == 1:
+            return held[:stop, trials, columns]
+        step = every * max(1, _CHUNK // stop)
+        parts = [slice(i, min(i + step, end), every) for i in range(start, end, step)]
+        return np.concatenate([self._raw(part, 0, stop)[..., columns] for part in parts], axis=1)
+
+    def values(self, weights: Sequence[FloatArray], anchors: IntArray) -> FloatArray:
+        """Return values (t_max + 2, m) by weights (p,) of windows from the anchors on."""
+        m, n = self.n_trials, self.t_max + 2
+        found = np.empty((n, m))
+        for w, (start, stop) in zip(weights, pairwise([*anchors.tolist(), n]), strict=True):
+            if self.is_sparse:
+                found[start:stop] = (self.sparse_rows @ w[:-1]).reshape(m, n)[:, start:stop].T
+            for part in [] if self.is_sparse else self.parts(slice(0, m), stop - start):
+                found[start:stop, part] = self.rows_between(part, start, stop)[..., :-1] @ w[:-1]
+            found[start:stop] += w[-1]
+        return found
+
+    def surprises(self, values: FloatArray, gain: float) -> FloatArray:
+        """Return errors r - g τ + v' - v of single steps by values, both (t_max + 2, m)."""
+        found = np.zeros(values.shape)
+        paid = self.trials.rewards - gain * self.durations
+        found[:-1] = self.own.T * (paid.T + values[1:] - values[:-1])
+        return found
+
+    def sums_of_trials(self, x: FloatArray) -> FloatArray:
+        """Return Σ_t x_t f_t (m, q, p) of each trial, by numbers x (t_max + 2, m, q)."""
+        found = np.empty((self.n_trials, x.shape[2], self.p))
+        for part in self.parts(slice(0, self.n_trials), self.t_max + 2):
+            rows = self.rows_between(part, 0, self.t_max + 2).swapaxes(0, 1)
+            found[part] = x[:, part].transpose(1, 2, 0) @ rows
+        return found
 
     def groups(self, n: int) -> list[slice]:
         """Return n runs of trials."""
@@ -148,25 +183,33 @@ class TrialRows(Samples):
         return np.array([group.stop - group.start for group in groups])
 
     def merged(self, start: int, stop: int, group: slice | None = None) -> Iterator[Layer]:
-        """Yield layers of the transitions of some trials at a time."""
+        """Yield one layer of the transitions of some trials, with sparse features."""
         trials = slice(0, self.n_trials) if group is None else group
-        for part in [trials] if self.is_sparse else self.parts(trials, stop - start + 1):
-            arrays: Any = self.own, self.trials.rewards, self.durations
-            own, paid, times = (x[part, start:stop] for x in arrays)
-            n = np.count_nonzero(own)
-            if self.is_sparse:
-                if self._last[0] != (start, stop):  # SciPy slices faster than it takes rows
-                    trial, t = np.nonzero(self.own[:, start:stop])
-                    place = trial * (self.t_max + 2) + t + start
-                    self._last = (start, stop), [self.sparse_rows[place + i] for i in (0, 1)]
-                first = np.count_nonzero(self.own[: part.start, start:stop])
-                both = [x[first : first + n] for x in self._last[1]]
-            else:
-                rows = self.rows_between(part, start, stop + 1)
-                own, paid, times = own.T, paid.T, times.T
-                both = [x[own] for x in (rows[:-1], rows[1:])]
-            one = np.ones(n)
-            yield Layer(both[0], one, paid[own], times[own], one > 0.0, both[1], None)
+        own = self.own[trials, start:stop]
+        trial, t = np.nonzero(own)
+        place, one = (trial + trials.start) * (self.t_max + 2) + t + start, np.ones(len(t))
+        arrays: Any = self.trials.rewards, self.durations
+        paid, times = (x[trials, start:stop][own] for x in arrays)
+        rows, following = self.sparse_rows[place], self.sparse_rows[place + 1]
+        yield Layer(rows, one, paid, times, one > 0.0, following, None)
+
+    def products(self, edges: IntArray, groups: list[Any]) -> list[Factor]:
+        """Return the factors of single steps of runs between edges (n + 1,), each of all groups."""
+        p, shape = self.p, (len(edges) - 1, len(groups))
+        held, sums = np.zeros((*shape, p, 2 * p + 2)), np.zeros((*shape, 2 * p + 2))
+        for g, group in enumerate(groups):
+            for part in self.parts(group or slice(0, self.n_trials), self.t_max + 2):
+                f, own = self.rows_between(part, 0, self.t_max + 2), self.own[part].T
+                numbers = self.trials.rewards[part].T, self.durations[part].T
+                rows = np.concatenate((f[:-1], f[:-1] - f[1:], np.stack(numbers, axis=2)), axis=2)
+                rows[~own] = 0.0
+                sums[:, g] += np.add.reduceat(rows.sum(axis=1), edges[:-1])
+                for product, run in zip(held[:, g], pairwise(edges.tolist()), strict=True):
+                    some = rows[slice(*run)].reshape(-1, 2 * p + 2)
+                    product += some[:, :p].T @ some
+        n = [np.add.reduceat(self.own[g].sum(axis=0), edges[:-1]) for g in groups]
+        each = zip(held, sums, np.transpose(n).astype(np.float64), strict=True)
+        return [Factor(x, True, p, *of_run) for x, *of_run in each]
 
     def layers(self, start: int, stop: int, groups: Any = None) -> Iterator[Layer]:
         """Yield timesteps backwards, every trial a row: of all groups, one after the other."""
@@ -217,7 +260,7 @@ class TrialRows(Samples):
         """Return features (m, t_max + 1, d) of the first trials, and their lengths (m,)."""
         n = self.t_max + 1
         m = min(self.n_trials, max(2, most // (self._d * n)))
-        features = dense(self.features_between(slice(0, m), 0, n)).reshape(n, m, self._d)
+        features = self.some_features(slice(0, m), n, slice(None))
         return features.swapaxes(0, 1), self.trials.all_lengths[:m]
 
     def occupancy(self, windows: IntArray, segments: Any) -> FloatArray:

@@ -145,7 +145,8 @@ def paired_discrepancy(
     """
     order = np.argsort(-lengths, kind="stable")
     n_pairs = len(order) // 2
-    x, y = seen[order[0 : 2 * n_pairs : 2]], seen[order[1 : 2 * n_pairs : 2]]
+    seen = seen if (np.diff(order) == 1).all() else seen[order]
+    x, y = seen[0 : 2 * n_pairs : 2], seen[1 : 2 * n_pairs : 2]
     common = lengths[order[1 : 2 * n_pairs : 2]]  # the shorter of each pair; they descend
     last = int(common[0]) - 1
 

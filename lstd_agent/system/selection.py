@@ -194,19 +194,16 @@ def single_steps_hold(subsets: Subsets, first: int) -> bool:
     [solved] = Held(subsets, gain.value).whole(np.zeros(1, dtype=np.int64), "one_step")
     if gain.share < LEAST_SHARE or solved.condition > _WORST_CONDITION:
         return False
-    halves, scores = ((0, first), (first, T + 1)), np.zeros((2, n, p))
-    for part in source.parts(slice(0, n), T + 2):
-        rows = source.rows_between(part, 0, T + 2)
-        values = rows[..., :-1] @ solved.columns[:-1, 0]
-        paid = source.trials.rewards[part] - gain.value * source.durations[part]
-        off = source.own[part].T * (paid.T - values[:-1] + values[1:])
-        for score, (a, b) in zip(scores, halves, strict=True):
-            score[part] = (off[a:b].T[:, None] @ rows[a:b].swapaxes(0, 1))[:, 0]
+    values = source.values([solved.columns[:, 0]], np.zeros(1, dtype=np.int64))
+    off = source.surprises(values, gain.value)
+    is_early = np.arange(T + 2)[:, None] < first
+    scores = source.sums_of_trials(np.stack((off * is_early, off), axis=2))
+    halves = (0, first), (first, T + 1)
     held = np.stack([total(subsets.segments[0].between(*half)).held for half in halves])
     # No offset is known, but a gain, whose coefficients are durations.
     equations = np.concatenate((held[..., p : 2 * p - 1], held[..., -1:]), axis=-1)
     fitted = equations[0] @ np.linalg.pinv(equations.sum(axis=0), rcond=1e-10)
-    noise, _ = basis_of_range(scores[0] - scores.sum(axis=0) @ fitted.T, 1e-4)
+    noise, _ = basis_of_range(scores[:, 0] - scores[:, 1] @ fitted.T, 1e-4)
     k, share = noise.shape[1], min(1.0, float((noise.sum(axis=0) ** 2).sum()) / n)
     from scipy.special import betainc  # takes long to import
 
