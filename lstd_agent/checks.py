@@ -29,7 +29,7 @@ LEVEL, MIN_TRIALS, FEWEST_TRIALS = 0.03 / 5, 24, 12
 
 # Missing rewards matter beyond this share of E; probability of this for an alarm, for "not known".
 # States have not settled if they will still move by more standard deviations than _MOVES.
-_MISSING, _SURE, _MAYBE, _MOVES = 0.15, 0.8, 0.3, 0.25
+_MISSING, _SURE, _MAYBE, _MOVES = 0.15, 0.8, 0.1, 0.25
 
 # The share of the correlation that is left after a quarter of the trial where trials mix; of E
 # beyond which own means matter; rows from which S decides; share of whole trials for late rewards.

@@ -132,7 +132,8 @@ class Diagnostics:
         early, late = delta[:, : T // 2], checks.late_surprises(delta)
         early = np.nansum(early, axis=1) - np.isfinite(early).sum() / N * late
         every = [np.full(N, 1.0 / N)]
-        self.gain_conflict = shown.conflict(late, every, least) / time
+        later = checks.late_surprises(delta[:, T // 2 :]) if source.constant else late
+        self.gain_conflict = max(shown.conflict(u, every, least) for u in (late, later)) / time
         gap = fit.gaps(first, np.zeros(N, dtype=np.int64), np.stack(every))[0]
         self.start_conflict = max(shown.conflict(early, every, least), float(gap))
         u, taken = np.nansum(delta, axis=1), np.isfinite(delta).sum(axis=1)
