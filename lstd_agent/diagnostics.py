@@ -15,7 +15,6 @@ from lstd_agent.arrays import BoolArray
 from lstd_agent.features.rows import FeatureSizes
 from lstd_agent.fit import Fit, of_each
 from lstd_agent.returns import trial_weights
-from lstd_agent.specification import change_by_square
 from lstd_agent.summary import as_html
 
 # Starts with fewer samples are named. Warn if a smaller share of the trials has the tail, a larger
@@ -25,7 +24,7 @@ _FEW_SAMPLES, _FEW_IN_TAIL, _ENDS, _MOST_LEFT_OUT = 10, 0.1, 0.5, 0.1
 # Largest numbers of trials, rewards and feature values that are checked; of starts and misfits that
 # are named; share of E beyond which a change of values by their square matters.
 _MOST_TRIALS, _MOST_REWARDS, _MOST_NUMBERS = 4000, 2_000_000, 15_000_000
-_N_NAMED, _N_MISFITS, _BENT = 8, 3, 0.3
+_N_NAMED, _N_MISFITS = 8, 3
 _DISTINGUISH = "features, or observations, that distinguish more states"
 
 
@@ -134,7 +133,7 @@ class Diagnostics:
         every = [np.full(N, 1.0 / N)]
         later = checks.late_surprises(delta[:, T // 2 :]) if source.constant else late
         self.gain_conflict = max(shown.conflict(u, every, least) for u in (late, later)) / time
-        gap = fit.gaps(first, np.zeros(N, dtype=np.int64), np.stack(every))[0]
+        gap = fit.changes(first, np.zeros(N, dtype=np.int64), np.stack(every))[0]
         self.start_conflict = max(shown.conflict(early, every, least), float(gap))
         u, taken = np.nansum(delta, axis=1), np.isfinite(delta).sum(axis=1)
         whole = u - taken * u.sum() / max(int(taken.sum()), 1)
@@ -170,10 +169,9 @@ class Diagnostics:
         self.start_samples = of_each(fit.samples_of(starts), neighborhood)
         self.start_determined = fit.states_determined(starts, neighborhood)
         end = v[np.arange(N), np.minimum(lengths, T)]  # may be as undetermined as the start's value
-        self.is_counted, self.bent = source.are_places, change_by_square(fit)
-        if self.is_counted:
-            found = float(fit.gaps(starts, neighborhood, chance=checks.LEVEL / len(starts)).max())
-            self.bent = found * (found > max(checks.MISFIT * tail.unit, rounding))
+        self.is_counted, sure = source.are_places, checks.LEVEL / len(starts)
+        bent = float(fit.changes(starts, neighborhood, chance=sure).max())
+        self.bent = bent * (bent > max(checks.MISFIT * tail.unit, rounding))
         how = self.start_determined, first, u - end, tail.unit
         self.start_tolerable = shown.tolerable(starts, *how)
         self.n_trials, self.trials_at = source.n_trials, source.trials_at
@@ -320,14 +318,12 @@ class Diagnostics:
                 f"the start's mean value by {self.rare:.2g} (the start changes the total reward by "
                 f"{tail.unit:.3g}), so standard errors may be far too small: collect more trials"
             )
-        least = _BENT * tail.unit
-        by = "the square of the values as one more feature (root mean square"
-        if self.is_counted:  # `bent` is 0 where it does not matter
-            least, by = 0.0, "the model of counted states, which needs none (at most"
-        if self.bent > least:
+        if self.bent:
+            by = "the model of counted states, which needs none"
+            by = by if self.is_counted else "longer targets, such as backup=LambdaReturn(0.9)"
             found.append(
-                f"the features do not suffice: values of starts change by {self.bent:.3g} by {by}; "
-                f"the start changes the total reward by {tail.unit:.3g}): use {_DISTINGUISH}"
+                f"the features do not suffice: values of starts change by up to {self.bent:.3g} by "
+                f"{by} (the start changes the total reward by {tail.unit:.3g}): use {_DISTINGUISH}"
             )
         return found
 

@@ -12,9 +12,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
 from lstd_agent.errors import InvalidInputError, NotFittedError
-from lstd_agent.features.rows import Rows
+from lstd_agent.features.rows import Rows, dense
 from lstd_agent.fit_options import FitOptions, Fitted
 from lstd_agent.rows.factors import Segments
+from lstd_agent.specification import Changes, longer_targets
 from lstd_agent.standard_errors import (
     Comparison,
     batch_standard_errors,
@@ -212,8 +213,7 @@ class Fit:
 
         unseen = np.linalg.norm(share * self._unseen_outcomes(features, states, k))
         error = float(np.hypot(self.jackknife.errors(difference)[0], unseen))
-        bent = self.gaps(states, k, share[None])[0] if checked.is_counted else checked.bent
-        error = max(error, float(bent))
+        error = max(error, float(self.changes(states, k, share[None])[0]))
         if not k.any():  # trials start in the first neighborhood
             error = max(error, checked.conflict(of_a, of_b))
         value = float(difference(self.system)[0])
@@ -296,29 +296,38 @@ class Fit:
         features = self.encoding.rows(states)
         errors = self.jackknife.errors(lambda system: system.values(features, neighborhood))
         errors = np.hypot(errors, self._unseen_outcomes(features, states, neighborhood))
-        return np.maximum(errors, self.gaps(states, neighborhood))
+        return np.maximum(errors, self.changes(states, neighborhood))
 
-    def gaps(
+    @cached_property
+    def longer(self) -> Changes | None:
+        """What longer targets change."""
+        return longer_targets(self)
+
+    def changes(
         self,
         states: States,
         neighborhood: IntArray,
         contrasts: FloatArray | None = None,
         chance: float = _CHANCE,
     ) -> FloatArray:
-        """Return by how much features change values (m,) of counted states; 0 where it is noise.
+        """Return what another estimator changes of values (m,), if the features are to blame.
 
-        The values of the pooled model need no features. If the features suffice, only noise makes
-        a difference, as large as here by ``chance``. With ``contrasts`` (k, m) the answer is about
-        so many sums of values.
+        It is the pooled model, which needs no features, or longer targets, which need less of them.
+        If the features suffice, only noise makes a difference. It is 0 where noise makes one as
+        large by ``chance``. With ``contrasts`` (k, m) the answer is about so many sums of values.
         """
+        contrasts = np.eye(len(states)) if contrasts is None else contrasts
+        features, source = self.encoding.rows(states), self.source
+        if (longer := self.longer) is not None:
+            rows = source.coordinates.of(dense(features), source.constant)
+            return np.abs(longer.of_values(rows, contrasts, chance))
         if self.fitted.choice.backup != "model" or self.n_batches < 2:
-            return np.zeros(1)
-        source, jackknife = self.source, self.jackknife
-        features, main = self.encoding.rows(states), self.system.references.main
+            return np.zeros(len(contrasts))
+        jackknife, main = self.jackknife, self.system.references.main
 
         def gap(system: System, model: PooledModel) -> FloatArray:
             off = system.values(features, neighborhood) - model.values[states]
-            return off if contrasts is None else np.asarray(contrasts @ off)
+            return np.asarray(contrasts @ off)
 
         model = pooled_model(source, self.system.gain, main)
         off, rounding = gap(self.system, model), 1e-9 * float(np.abs(model.values).max())

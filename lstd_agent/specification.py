@@ -1,65 +1,80 @@
-r"""Ramsey's specification test: whether values v are a linear function of the features.
+r"""Hausman's specification test: whether the targets of a fit and longer ones agree.
 
-If the features f suffice, the error δ of a single step has mean 0 given the state, for the right
-values, so that v² δ has mean 0, too. The weight of v² as one more feature is
+If the features suffice, any :math:`\lambda` gives the same values. For the errors δ of single steps
+by the values of a fit, trial i has the scores
 
-.. math:: \beta = \sum_i u_i / \partial, \qquad u_i = \sum_t (v_t^2 - f_t B) \, \delta_t ,
+.. math:: s_i = \sum_t f_t \sum_{k \ge 0} \lambda^k \delta_{t+k} ,
 
-where B makes the sum over trials i independent of the weights of f, so that it does not matter how
-these were fitted, and ∂ is its derivative with respect to the weight of v². If the mean of u is not
-0 up to noise, β (v² - f C) is the change of values, with a refit of f.
+with X minus the derivative of their sum by the weights. With a horizon 1/(1 - λ) ten times as long,
+they are s' and X'. A fit by longer targets changes the weights by
 
-Source: Ramsey (1969), Tests for specification errors in classical linear least-squares regression.
+.. math:: \sum_i \psi_i, \qquad \psi_i = X'^{-1} s'_i - X^{-1} s_i ,
+
+more than one by its own does, whatever its weights are. Trials are independent, so that the spread
+of ψ tells whether a change of values is noise. The fit makes n trials in p weights vary less than
+others by n - p to n.
+
+Source: Hausman (1978), Specification tests in econometrics.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from lstd_agent.fit_checks import conflict
-from lstd_agent.rows.factors import total
+from lstd_agent.arrays import FloatArray
+from lstd_agent.backups import LambdaReturn, MultiStep
+from lstd_agent.standard_errors import quantile_of_t
 
-# Share of v² that the features must leave out.
-_NEW = 1e-3
+_LONGER = 10.0
 
 
-def change_by_square(fit: Any) -> float:
-    """Return by how much the values of trials' starts change if v² is one more feature.
+class Changes(NamedTuple):
+    """Changes of weights by longer targets, 0 for the gain; the row of value 0 is the tail's."""
 
-    This is the root mean square of changes above the mean change of the tail; 0 if it may be noise,
-    or unless observations are vectors with dense features in a task that does not end.
+    of_trials: FloatArray  # (n, p)
+    tail: FloatArray  # (p,)
+
+    def of_values(self, rows: FloatArray, contrasts: FloatArray, chance: float) -> FloatArray:
+        """Return the changes (k,) of sums of values of rows (m, p); 0 where they may be noise."""
+        (n, p), each = self.of_trials.shape, contrasts @ (rows - self.tail) @ self.of_trials.T
+        off, noise = each.sum(axis=1), each.std(axis=1) * n**1.5 / (n - p)
+        is_noise = np.abs(off) <= noise * quantile_of_t(1.0 - chance, n - 1)
+        return np.asarray(np.where(is_noise, 0.0, off))
+
+
+def longer_targets(fit: Any) -> Changes | None:
+    """Return what longer targets change of a fit to kept trials.
+
+    None where features are sparse or more than trials, tasks end, or targets are the longest.
     """
-    source, system, T = fit.source, fit.system, fit.source.t_max
+    source, backup = fit.source, fit.fitted.choice.backup
+    decay = backup.decay if isinstance(backup, LambdaReturn) else 0.0
+    decay = 1.0 - 1.0 / backup.steps if isinstance(backup, MultiStep) else decay
     is_dense = source.constant and not (source.are_places or source.is_sparse)
-    if not is_dense or source.p > source.n_trials / 2:
-        return 0.0
-    n, p, v, own = source.n_trials, source.p, fit.values_of_trials, source.own.T
-    square = np.zeros(v.shape), np.zeros(v.shape)
-    square[0][:-1], square[1][:-1] = own * v[:-1] ** 2, own * (v[:-1] ** 2 - v[1:] ** 2)
-    less = square[0] - np.roll(square[0], 1, axis=0)
-    off = source.surprises(v, system.gain)
-    scores, *sums = np.moveaxis(
-        source.sums_of_trials(np.stack((off, square[1], less), axis=2)), 1, 0
+    if not is_dense or source.p >= source.n_trials or decay == 1.0:
+        return None
+    off, longer = (
+        source.surprises(fit.values_of_trials, fit.system.gain),
+        1.0 - (1.0 - decay) / _LONGER,
     )
-    scores = np.column_stack((scores, (off * v**2).sum(axis=0)))
-    runs, half = fit.fitted.segments, (T + 1) // 2
-    whole, tail = total(runs.factors), sum(x.sums[:p] for x in runs.factors[runs.tail])
-    equations = np.zeros((p + 1, p + 1))
-    equations[:p, :p], equations[:p, p] = whole.held[:, p : 2 * p], sums[0].sum(axis=0)
-    equations[p, :p], equations[p, p] = sums[1].sum(axis=0), (v**2 * square[1]).sum()
-    times = whole.held[:, -1], (square[0][:-1] * source.durations.T).sum()
-    equations[:, p - 1] = np.append(*times)  # no offset is known, but a gain
-    tail = np.append(tail, square[0][half:].sum())
-    inverse = np.linalg.pinv(equations[:p, :p], rcond=1e-10)
-    u = scores @ np.append(-equations[p, :p] @ inverse, 1.0)
-    change = np.append(-inverse @ equations[:p, p], 1.0)
-    derivative = float(equations[p] @ change)
-    is_new = abs(derivative) > _NEW * abs(equations[p, p])
-    if not is_new or not conflict(u, [np.full(n, 1.0 / n)], 0.0):
-        return 0.0
-    change[p - 1] = 0.0  # of the gain
-    x = np.column_stack((source.rows_between(slice(0, n), 0, 1)[0], v[0] ** 2))
-    moved = (x @ change - tail @ change / max(tail[p - 1], 1.0)) * u.sum() / derivative
-    return float(np.sqrt((moved**2).mean()))
+    changes = _solved(source, off, longer) - _solved(source, off, decay)
+    changes[:, -1] = 0.0
+    return Changes(changes, fit.fitted.segments.mean_of_tail[: source.p])
+
+
+def _solved(source: Any, off: FloatArray, decay: float) -> FloatArray:
+    """Return the products (n, p) of the inverse of X with the scores of trials."""
+    n, T, p = source.n_trials, source.t_max, source.p
+    X, scores = np.zeros((p, p)), np.zeros((n, p))
+    for part in source.parts(slice(0, n), T + 2):
+        f, own = source.rows_between(part, 0, T + 2), source.own[part].T[..., None]
+        x = np.concatenate((f[:-1] - f[1:], off[:-1, part, None]), axis=2)
+        x[..., p - 1] = source.durations[part].T  # no offset is known, but a gain
+        x *= own
+        for t in range(T - 1, -1, -1) if decay else ():
+            x[t] += decay * own[t] * x[t + 1]
+        X += f[:-1].reshape(-1, p).T @ x[..., :p].reshape(-1, p)
+        scores[part] = (x[..., p].T[:, None] @ f[:-1].swapaxes(0, 1))[:, 0]
+    return np.asarray(scores @ np.linalg.pinv(X, rcond=1e-10).T)
