@@ -81,8 +81,10 @@ class Coordinates:
 
     def of(self, features: FloatArray, constant: float) -> FloatArray:
         """Return coordinates and a constant (..., r + 1) of features (..., d)."""
-        turned = features * self.turn if self.turn.ndim == 1 else features @ self.turn
-        return np.concatenate((turned, np.full((*turned.shape[:-1], 1), constant)), axis=-1)
+        rows = np.full((*features.shape[:-1], self.turn.shape[-1] + 1), constant)
+        turned = np.multiply if self.turn.ndim == 1 else np.matmul
+        turned(features, self.turn, out=rows[..., :-1])
+        return rows
 
     def of_features(self, weights: FloatArray) -> FloatArray:
         """Return weights of features and offset (d + 1, q), given those of coordinates."""
