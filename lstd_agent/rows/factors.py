@@ -299,10 +299,11 @@ class Segments:
         inner = [edge for a in anchors[1:].tolist() for edge in (a - 1, a)]
         edges = np.unique([*anchors.tolist(), *inner, 0, 1, (T + 1) // 2, T, T + 1])
         if not (source.is_sparse or source.are_places):
-            return cls(edges, source.products(edges, groups))
+            runs = zip(*source.products(edges, groups), strict=True)
+            return cls(edges, [Factor(x, True, source.p, *more) for x, *more in runs])
         of: Any = sums_of if source.is_sparse else factor_of
-        runs = [[of(source.merged(*ab, g)) for g in groups] for ab in pairwise(edges.tolist())]
-        return cls(edges, [stacked(run) for run in runs])
+        spans = pairwise(edges.tolist())
+        return cls(edges, [stacked([of(source.merged(*ab, g)) for g in groups]) for ab in spans])
 
     def between(self, start: int, stop: int) -> list[Factor]:
         """Return the factors of all runs from start up to stop."""
