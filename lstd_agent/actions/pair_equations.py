@@ -17,7 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import add
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -138,11 +139,8 @@ def pair_rows(
 
 def factor_of_pairs(rows: Iterable[Rows]) -> Any:
     """Return the factor of rows, at least one part of them, for `PairEquations`."""
-    gathering: Any = None
-    for f, *others in rows:
-        gathering, one = gathering or factors.Gathering(f.shape[1], 3), np.ones(len(f))
-        gathering.add(f, np.column_stack((*others, one)), one)
-    return gathering.factor()
+    parts = ((f, np.column_stack((*more, np.ones(len(f)))), np.ones(len(f))) for f, *more in rows)
+    return reduce(add, (factors.factor_of_rows(*part) for part in parts))
 
 
 class PairEquations:

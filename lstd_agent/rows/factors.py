@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial, reduce
+from functools import cached_property, reduce
 from itertools import accumulate, pairwise
 from operator import add
 from typing import Any, NamedTuple
@@ -35,7 +35,7 @@ from lstd_agent.arrays import BoolArray, FloatArray, IntArray, svd
 
 # Smaller eigenvalues of products, relative to the largest, are rounding; number of rows that are
 # taken together.
-_ROUNDING, _WAITING = 1e-14, 1024
+_ROUNDING = 1e-14
 
 # An observation was not seen if it has fewer samples (10 less rounding), or if a larger part of its
 # features is outside the range, where smaller singular values, relative to the largest, count as 0.
@@ -81,8 +81,10 @@ class Coordinates:
 
     def of(self, features: FloatArray, constant: float) -> FloatArray:
         """Return coordinates and a constant (..., r + 1) of features (..., d)."""
-        turned = features * self.turn if self.turn.ndim == 1 else features @ self.turn
-        return np.concatenate((turned, np.full((*turned.shape[:-1], 1), constant)), axis=-1)
+        rows = np.full((*features.shape[:-1], self.turn.shape[-1] + 1), constant)
+        turned = np.multiply if self.turn.ndim == 1 else np.matmul
+        turned(features, self.turn, out=rows[..., :-1])
+        return rows
 
     def of_features(self, weights: FloatArray) -> FloatArray:
         """Return weights of features and offset (d + 1, q), given those of coordinates."""
@@ -241,42 +243,23 @@ def _fewer(rows: FloatArray, p: int) -> FloatArray:
     return np.asarray(R[..., :p, :])
 
 
-class Gathering:
-    """Rows of p features and p + q others, or ``several``, that come part by part; their factor."""
+def factor_of_rows(
+    features: FloatArray, others: FloatArray, weights: FloatArray, are_products: bool = False
+) -> Factor:
+    """Return the factor of rows (m, p) and (..., m, p + q), or several, of weights (m,)."""
+    p, several = features.shape[1], others.shape[:-2]
 
-    def __init__(self, p: int, q: int, are_products: bool = False, *several: int) -> None:
-        self.p, self._are_products, self._n = p, are_products, 0.0
-        self._sums = np.zeros((*several, 2 * p + q))
-        self._held = np.zeros((*several, p if are_products else 0, 2 * p + q))
-        self._waiting: list[tuple[FloatArray, ...]] = []
-        self._n_waiting = 0
+    def summed(left: FloatArray) -> FloatArray:
+        own = np.broadcast_to(left @ features, (*several, *left.shape[:-1], p))
+        return np.concatenate((own, left @ others), axis=-1)
 
-    def add(self, features: FloatArray, others: FloatArray, weights: FloatArray) -> None:
-        """Add rows (m, p) and (..., m, p + q) of weights (m,)."""
-        self._waiting.append((features, others, weights[:, None]))
-        self._n_waiting += len(features)
-        if self._n_waiting > max(4 * self.p, _WAITING):
-            self.factor()
-
-    def factor(self) -> Factor:
-        """Return the factor of all rows so far."""
-        if self._waiting:
-            parts = zip(*self._waiting, strict=True)
-            f, others, n = (x[0] if len(x) == 1 else np.concatenate(x, axis=-2) for x in parts)
-            self._waiting, self._n_waiting = [], 0
-            self._n += float(n.sum())
-            taken = [(n[:, 0], self._sums)]
-            if self._are_products:
-                taken.append(((n * f).T, self._held))
-            else:
-                both = np.broadcast_to(f, (*others.shape[:-1], self.p)), others
-                rows = (np.sqrt(n) * np.concatenate(both, axis=-1))[..., n[:, 0] > 0.0, :]
-                self._held = _fewer(np.concatenate((self._held, rows), axis=-2), self.p)
-            for left, total in taken:
-                total[..., : self.p] += left @ f
-                total[..., self.p :] += left @ others
-        n = np.full(self._sums.shape[:-1], self._n)
-        return Factor(self._held, self._are_products, self.p, self._sums, n)
+    if are_products:
+        held = summed((weights[:, None] * features).T)
+    else:
+        both = np.broadcast_to(features, (*several, *features.shape)), others
+        rows = np.sqrt(weights)[:, None] * np.concatenate(both, axis=-1)
+        held = _fewer(rows[..., weights > 0.0, :], p)
+    return Factor(held, are_products, p, summed(weights), np.full(several, weights.sum()))
 
 
 def sums_of(layers: Iterable[Layer]) -> Factor:
@@ -288,14 +271,14 @@ def sums_of(layers: Iterable[Layer]) -> Factor:
     return Factor(np.zeros((0, 2)), False, len(sums) - 2, sums, float(sums[-3]))
 
 
-def factor_of(layers: Iterable[Layer], p: int) -> Factor:
+def factor_of(layers: Iterable[Layer]) -> Factor:
     """Return the factor of single steps; numbers are rewards and durations."""
-    gathering = Gathering(p, 2)
+    found = []
     for each in layers:
         less = each.features - each.ahead(each.following)
         others = np.column_stack((less, each.rewards, each.durations))
-        gathering.add(each.features, others, each.weights)
-    return gathering.factor()
+        found.append(factor_of_rows(each.features, others, each.weights))
+    return total(found)
 
 
 @dataclass(frozen=True, eq=False)
@@ -316,10 +299,11 @@ class Segments:
         inner = [edge for a in anchors[1:].tolist() for edge in (a - 1, a)]
         edges = np.unique([*anchors.tolist(), *inner, 0, 1, (T + 1) // 2, T, T + 1])
         if not (source.is_sparse or source.are_places):
-            return cls(edges, source.products(edges, groups))
-        of: Any = sums_of if source.is_sparse else partial(factor_of, p=source.p)
-        runs = [[of(source.merged(*ab, g)) for g in groups] for ab in pairwise(edges.tolist())]
-        return cls(edges, [stacked(run) for run in runs])
+            runs = zip(*source.products(edges, groups), strict=True)
+            return cls(edges, [Factor(x, True, source.p, *more) for x, *more in runs])
+        of: Any = sums_of if source.is_sparse else factor_of
+        spans = pairwise(edges.tolist())
+        return cls(edges, [stacked([of(source.merged(*ab, g)) for g in groups]) for ab in spans])
 
     def between(self, start: int, stop: int) -> list[Factor]:
         """Return the factors of all runs from start up to stop."""

@@ -14,15 +14,7 @@ from scipy import sparse
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.features.rows import Kernel, Rows, RowsOf, are_few, dense, is_sparse
 from lstd_agent.rows.counts import CountRows
-from lstd_agent.rows.factors import (
-    MIN_SAMPLES,
-    Christoffel,
-    Coordinates,
-    Factor,
-    Layer,
-    Samples,
-    total,
-)
+from lstd_agent.rows.factors import MIN_SAMPLES, Christoffel, Coordinates, Layer, Samples, total
 from lstd_agent.trials.counted import Batches
 from lstd_agent.trials.encoding import CountedEncoding, Encoding
 from lstd_agent.trials.kept import KeptTrials
@@ -193,12 +185,12 @@ class TrialRows(Samples):
         rows, following = self.sparse_rows[place], self.sparse_rows[place + 1]
         yield Layer(rows, one, paid, times, one > 0.0, following, None)
 
-    def products(self, edges: IntArray, groups: list[Any]) -> list[Factor]:
-        """Return the factors of single steps of runs between edges (n + 1,), each of all groups."""
+    def products(self, edges: IntArray, groups: Sequence[slice]) -> list[FloatArray]:
+        """Return what `Factor` has of single steps of runs between edges, each of all groups."""
         p, shape = self.p, (len(edges) - 1, len(groups))
         held, sums = np.zeros((*shape, p, 2 * p + 2)), np.zeros((*shape, 2 * p + 2))
         for g, group in enumerate(groups):
-            for part in self.parts(group or slice(0, self.n_trials), self.t_max + 2):
+            for part in self.parts(group, self.t_max + 2):
                 f, own = self.rows_between(part, 0, self.t_max + 2), self.own[part].T
                 numbers = self.trials.rewards[part].T, self.durations[part].T
                 rows = np.concatenate((f[:-1], f[:-1] - f[1:], np.stack(numbers, axis=2)), axis=2)
@@ -207,9 +199,8 @@ class TrialRows(Samples):
                 for product, run in zip(held[:, g], pairwise(edges.tolist()), strict=True):
                     some = rows[slice(*run)].reshape(-1, 2 * p + 2)
                     product += some[:, :p].T @ some
-        n = [np.add.reduceat(self.own[g].sum(axis=0), edges[:-1]) for g in groups]
-        each = zip(held, sums, np.transpose(n).astype(np.float64), strict=True)
-        return [Factor(x, True, p, *of_run) for x, *of_run in each]
+        n = [np.add.reduceat(self.own[group].sum(axis=0), edges[:-1]) for group in groups]
+        return [held, sums, np.transpose(n).astype(np.float64)]
 
     def layers(self, start: int, stop: int, groups: Any = None) -> Iterator[Layer]:
         """Yield timesteps backwards, every trial a row: of all groups, one after the other."""

@@ -39,14 +39,15 @@ from lstd_agent.backups import LambdaReturn, MultiStep
 from lstd_agent.rows.factors import (
     Coordinates,
     Factor,
-    Gathering,
     Layer,
     Segments,
+    factor_of_rows,
     stacked,
 )
 from lstd_agent.system.minimizer import Minimizer, Solved, minimize
 
-OPEN = 1e-8  # smaller open directions, for features of size 1, do not matter
+# Smaller open directions, for features of size 1, do not matter; rows that are multiplied at once.
+OPEN, _ROWS = 1e-8, 1024
 
 
 class SingleSteps:
@@ -162,20 +163,29 @@ class Targets:
 
     def _gathered(self, steps: Iterable[tuple[Layer, FloatArray]]) -> Factor:
         """Return the factors (n, K) of runs of trials, or of places, summed over time first."""
-        p, q, are_places = self.p, self._width - self.p, self._source.are_places
-        if are_places:
-            sums, weights = np.zeros((1, p + q)), np.zeros(1)
+        p, w, found = self.p, self._width, None
+        if self._source.are_places:
+            sums, weights = np.zeros((1, w)), np.zeros(1)
             for layer, off in steps:
                 sums = sums + layer.weights[:, None] * off
                 weights = weights + layer.weights
             mean = sums / np.where(weights > 0.0, weights, 1.0)[:, None]
-            steps = [(replace(layer, weights=weights), mean)]
-        gatherings = [Gathering(p, q, not are_places, self._several[0]) for _ in self._runs]
-        for layer, off in steps:
-            for gathering, run in zip(gatherings, self._runs, strict=True):
-                gathering.add(layer.features[run], off[:, run], layer.weights[run])
-        found, sign = stacked([each.factor() for each in gatherings]), np.ones(2 * p + q)
-        sign[2 * p :] = -1.0  # targets are minus the numbers of D
+            found = stacked([factor_of_rows(layer.features, mean, weights)])
+        else:
+            steps, size = iter(steps), _ROWS * len(self._runs) // self._source.n_trials
+            while some := list(islice(steps, max(1, size))):
+                each = []
+                for run in self._runs:
+                    f, n = (
+                        np.concatenate([getattr(layer, name)[run] for layer, _ in some])
+                        for name in ("features", "weights")
+                    )
+                    off = np.concatenate([off[:, run] for _, off in some], axis=1)
+                    each.append(factor_of_rows(f, off, n, are_products=True))
+                more = stacked(each)
+                found = more if found is None else found + more
+        assert found is not None  # there is a timestep
+        sign = np.append(np.ones(2 * p), -np.ones(w - p))  # targets are minus the numbers of D
         return replace(found, held=found.held * sign, sums=found.sums * sign)
 
 

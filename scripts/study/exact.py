@@ -92,7 +92,7 @@ class ExactSchemes:
         solved: dict[tuple[int, int], Solved] = {}
         for start, stop in map(tuple, keys):
             if (start, stop) not in solved:
-                factor = factor_of(source.merged(start, stop), source.p)
+                factor = factor_of(source.merged(start, stop))
                 found = solve_window(source, factor.above(chain.gain))
                 columns = np.vstack((found.weights, np.zeros((1, 1))))
                 solved[start, stop] = Solved(columns, found.rank, found.condition, 0)

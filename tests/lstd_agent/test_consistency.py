@@ -29,7 +29,7 @@ def moments_of(source: Any, of: Any, n: float) -> Any:
     """Z, X and y of windows, each stacked, of features times ``of`` in n trials."""
     found = []
     for start, stop in WINDOWS:
-        factor = factor_of(source.merged(start, stop), source.p)
+        factor = factor_of(source.merged(start, stop))
         A, B, c = np.split(factor.held, [source.p, 2 * source.p], axis=1)
         above = c[:, 0] - 2.0 * c[:, 1]
         A, B = A @ of, B @ of

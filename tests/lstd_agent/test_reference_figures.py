@@ -92,7 +92,7 @@ def test_exact_windows_of_single_steps(reference: Any) -> None:
     for case in cases:
         p, features = np.array(case["distribution"]), np.array(case["features"])
         source, seen = exact_rows(case, p[None], CUTOFF), p > 0.0
-        factor = factor_of(source.merged(0, 1), source.p)
+        factor = factor_of(source.merged(0, 1))
         w = fitted(source, solve_window(source, factor.above(case["gain"])).weights, features)
         expected = np.array(case["fitted"])
         assert_allclose(w[seen], expected[seen], atol=1e-8 * np.abs(expected).max())

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from lstd_agent.arrays import svd
-from lstd_agent.rows.factors import Factor, Gathering, reduced, total, without_each
+from lstd_agent.rows.factors import Factor, factor_of_rows, reduced, total, without_each
 from lstd_agent.system.minimizer import minimize
 
 
@@ -143,11 +143,10 @@ def test_sizes_of_features_change_no_fitted_value() -> None:
         assert_allclose(G @ minimize(reduced(G, G - H, y)).weights, expected, rtol=1e-7)
 
 
-def gathered(rows: Any, weights: Any, p: int, q: int, are_trials: bool) -> Factor:
-    gathering = Gathering(p, q, are_trials)
-    for part in np.array_split(np.arange(len(rows)), 3):
-        gathering.add(rows[part, :p], rows[part, p:], weights[part])
-    return gathering.factor()
+def gathered(rows: Any, weights: Any, p: int, are_trials: bool) -> Factor:
+    parts = np.array_split(np.arange(len(rows)), 3)
+    each = [(rows[part, :p], rows[part, p:], weights[part], are_trials) for part in parts]
+    return total([factor_of_rows(*part) for part in each])
 
 
 @pytest.mark.parametrize("are_trials", [False, True])
@@ -157,7 +156,7 @@ def test_factors_of_parts_stack_to_the_factor_of_the_whole(p: int, are_trials: b
     rng = np.random.default_rng(p)
     rows, weights = rng.normal(size=(600, 2 * p + 2)), rng.integers(1, 5, 600) * 1.0
     parts = np.array_split(np.arange(600), 4)
-    factors = [gathered(rows[i], weights[i], p, 2, are_trials) for i in parts]
+    factors = [gathered(rows[i], weights[i], p, are_trials) for i in parts]
     rest = [np.setdiff1d(np.arange(600), i) for i in parts]
     for found, which in zip(
         [total(factors), *without_each(factors)], [np.arange(600), *rest], strict=True

@@ -39,7 +39,7 @@ def test_one_neighborhood_on_p_star_is_average_reward_lstd(mnemonic: str, d: int
     w = np.linalg.solve(X, y)
     source = ChainRows(chain, chain.stepwise_distributions(400), F)
     for start, stop in ((200, 401), (401, 402)):  # the settled tail, and p* itself
-        factor = factor_of(source.merged(start, stop), source.p)
+        factor = factor_of(source.merged(start, stop))
         found = solve_window(source, factor.above(chain.gain)).weights
         in_features = source.coordinates.of_features(np.vstack((found, np.zeros((1, 1)))))
         assert_allclose(in_features[:-1, 0], w, rtol=1e-8)
