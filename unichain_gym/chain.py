@@ -27,7 +27,7 @@ from scipy import sparse
 from unichain_gym import hitting, restriction, rewards, spectrum, stepwise
 from unichain_gym.drawing import draw_chain
 from unichain_gym.elimination import finite
-from unichain_gym.errors import InvalidModelError, MulticlassError
+from unichain_gym.errors import InvalidModelError, MulticlassError, shown
 from unichain_gym.interface import FloatArray, IntArray, OutcomeModel
 from unichain_gym.labels import read_state
 from unichain_gym.limits import Limits
@@ -117,7 +117,7 @@ class MarkovChain:
         P, r, start, names = read_chain(*given, drop_below if mdp is None else 0.0)
         if mdp is not None:
             if not hasattr(mdp, "allowed_actions"):
-                raise InvalidModelError(f"mdp must be a TabularMDP; got {mdp!r}")
+                raise InvalidModelError(f"mdp must be a TabularMDP; got {shown(mdp)}")
             names = mdp.state_names if names is None else names
         if mdp is not None and policy is not None:
             policy = read_only(np.array(read_reals(policy, "policy")))

@@ -40,7 +40,7 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 
 from unichain_gym.elimination import finite
-from unichain_gym.errors import ConvergenceError, InvalidArgumentError, InvalidModelError
+from unichain_gym.errors import ConvergenceError, InvalidArgumentError, InvalidModelError, shown
 from unichain_gym.interface import FloatArray, IntArray, OutcomeModel, RewardProcess
 from unichain_gym.labels import read_state_values
 from unichain_gym.outcomes import (
@@ -196,7 +196,7 @@ def find_horizon_policy(
     require_room("a policy of as many steps", n_steps + 1, S)
     factor = 1.0 if discount is None else read_number("discount", discount)
     if not 0.0 <= factor <= 1.0:
-        raise InvalidArgumentError(f"discount must be from 0 to 1; got {discount!r}")
+        raise InvalidArgumentError(f"discount must be from 0 to 1; got {shown(discount)}")
     pairs = mdp._pairs
     if n_steps * pairs.Q.nnz > STEP_WORK:
         raise ConvergenceError(
