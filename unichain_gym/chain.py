@@ -26,8 +26,7 @@ from scipy import sparse
 
 from unichain_gym import hitting, restriction, rewards, spectrum, stepwise
 from unichain_gym.drawing import draw_chain
-from unichain_gym.elimination import finite
-from unichain_gym.errors import InvalidModelError, MulticlassError, shown
+from unichain_gym.errors import InvalidModelError, MulticlassError, brief
 from unichain_gym.interface import FloatArray, IntArray, OutcomeModel
 from unichain_gym.labels import read_state
 from unichain_gym.limits import Limits
@@ -117,7 +116,7 @@ class MarkovChain:
         P, r, start, names = read_chain(*given, drop_below if mdp is None else 0.0)
         if mdp is not None:
             if not hasattr(mdp, "allowed_actions"):
-                raise InvalidModelError(f"mdp must be a TabularMDP; got {shown(mdp)}")
+                raise InvalidModelError(f"mdp must be a TabularMDP; got {brief(mdp)}")
             names = mdp.state_names if names is None else names
         if mdp is not None and policy is not None:
             policy = read_only(np.array(read_reals(policy, "policy")))
@@ -360,9 +359,7 @@ class MarkovChain:
 
         (Kemeny & Snell, 1960, theorem 3.3.5.)
         """
-        T, zeros = self.transient_states, np.zeros(self.recurrent_states.size)
-        source = hitting.step_variances(self.transition_matrix[T], T, self.mean_absorption_time)
-        return read_only(finite(self._limits.carry(zeros, source)))
+        return read_only(self.hitting_time_variance(self.recurrent_states))
 
     @cached_property
     def mean_return_time(self) -> FloatArray:

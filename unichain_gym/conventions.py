@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from unichain_gym.errors import InvalidArgumentError, UnichainError, shown
+from unichain_gym.errors import InvalidArgumentError, UnichainError, brief
 from unichain_gym.interface import BoolArray, FloatArray, IntArray
 from unichain_gym.labels import look_up
 from unichain_gym.mdp import TabularMDP
@@ -89,7 +89,7 @@ def check_mdp(mdp: TabularMDP) -> TabularMDP:
     """Return the MDP, or raise `InvalidArgumentError` if it is no `TabularMDP`."""
     if not isinstance(mdp, TabularMDP):
         raise InvalidArgumentError(
-            f"needs a TabularMDP, such as make_mdp('h36c'); got {shown(mdp)}"
+            f"needs a TabularMDP, such as make_mdp('h36c'); got {brief(mdp)}"
         )
     return mdp
 
@@ -102,7 +102,7 @@ def read_reset(seed: Any, options: Any) -> tuple[int | None, dict[str, Any]]:
     if not isinstance(options, Mapping | None):
         example = "{'state': 3}"
         raise InvalidArgumentError(
-            f"options of reset() are a dict such as {example}; got {shown(options)}"
+            f"options of reset() are a dict such as {example}; got {brief(options)}"
         )
     return seed, dict(options or {})
 
@@ -139,7 +139,7 @@ def check_states(mdp: TabularMDP, states: ArrayLike, n: int, what: str) -> IntAr
     array = look_up(array, mdp.state_names, "state", InvalidArgumentError)
     if array.shape not in ((), (n,)) or not np.issubdtype(array.dtype, np.integer):
         raise InvalidArgumentError(
-            f"{what} must be one integer or {n} of them; got {shown(states)}"
+            f"{what} must be one integer or {n} of them; got {brief(states)}"
         )
     wrong, last = array[(array < 0) | (array >= mdp.n_states)], mdp.n_states - 1
     if wrong.size:
@@ -156,7 +156,7 @@ def read_snapshot(
     """
     is_one = "a snapshot is what get_state() returns"
     if not isinstance(snapshot, Mapping):
-        raise InvalidArgumentError(f"{is_one}; got {shown(snapshot)}")
+        raise InvalidArgumentError(f"{is_one}; got {brief(snapshot)}")
     missing = [k for k in ("state", "timestep", "generator", *further) if k not in snapshot]
     if missing:
         raise InvalidArgumentError(f"{is_one}; this one lacks {', '.join(missing)}")
@@ -172,7 +172,7 @@ def read_snapshot(
     if array.shape != shape or array.dtype.kind not in "iu" or (array < 0).any():
         wanted = f"{shape[0]} integers" if shape else "one integer"
         got = snapshot["timestep"]
-        raise InvalidArgumentError(f"{what} must be {wanted}, not negative; got {shown(got)}")
+        raise InvalidArgumentError(f"{what} must be {wanted}, not negative; got {brief(got)}")
     return states, array.astype(np.int64)
 
 

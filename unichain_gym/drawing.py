@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from unichain_gym.errors import InvalidArgumentError, MissingDependencyError, shown
+from unichain_gym.errors import InvalidArgumentError, MissingDependencyError, brief
 from unichain_gym.interface import FloatArray, IntArray, OutcomeModel, RewardProcess
 from unichain_gym.labels import read_state_values
 from unichain_gym.layout import EDGE_POINTS, NODE_RADIUS, Layout, edge_curves, lay_out
@@ -113,7 +113,7 @@ class Diagram:
             share = next((s for s, fit in zip(SHARES, fits, strict=True) if fit), 1.0)
         limit = read_number("above", share)
         if not 0.0 <= limit <= 1.0:
-            raise InvalidArgumentError(f"above is a probability, from 0 to 1; got {shown(share)}")
+            raise InvalidArgumentError(f"above is a probability, from 0 to 1; got {brief(share)}")
         order = np.lexsort((-self.probability, row))
         keep = self.probability >= limit
         keep[order[np.unique(row[order], return_index=True)[1]]] = True

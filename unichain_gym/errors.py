@@ -56,7 +56,7 @@ class RoundingWarning(UserWarning):
     """A model has probabilities of the size of rounding errors; they may stand for 0."""
 
 
-def shown(value: Any) -> str:
+def brief(value: Any) -> str:
     """Return a value as errors print it: shortened, in one line, NumPy's scalars as numbers."""
     return " ".join(_SHORT.repr(value.item() if isinstance(value, np.generic) else value).split())
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 
-from unichain_gym.errors import InvalidModelError, shown
+from unichain_gym.errors import InvalidModelError, brief
 from unichain_gym.interface import BoolArray, FloatArray, IntArray, OutcomeModel
 from unichain_gym.labels import Names, agree_on_names, find_labels
 from unichain_gym.outcomes import (
@@ -149,7 +149,7 @@ def read_table(mdp: OutcomeModel, drop_below: float | None) -> dict[str, Any]:
     if start.shape != (S,):
         raise InvalidModelError(
             f"initial_distribution must have shape ({S},), one entry a state; got "
-            f"{start.shape or shown(mdp.initial_distribution)}"
+            f"{start.shape or brief(mdp.initial_distribution)}"
         )
     check_distribution(start, "initial_distribution")
     is_possible = p > 0.0

@@ -24,7 +24,7 @@ from unichain_gym.errors import (
     ModelTooLargeError,
     RoundingWarning,
     UnichainError,
-    shown,
+    brief,
     warn_caller,
 )
 from unichain_gym.interface import FloatArray, IntArray
@@ -61,10 +61,10 @@ def read_floats(
     try:
         if array.dtype.kind not in "biufO":
             text = array.dtype.kind in "US"
-            raise TypeError(f"got {shown(values) if text else array.dtype}")
+            raise TypeError(f"got {brief(values) if text else array.dtype}")
         is_mixed = array.dtype.kind == "O"
         if is_mixed and any(isinstance(v, str | bytes | None) for v in array.flat):
-            raise TypeError(f"got {shown(values)}")
+            raise TypeError(f"got {brief(values)}")
         return (
             array
             if array.dtype in (np.float16, np.float32)
@@ -99,7 +99,7 @@ def read_number(name: str, value: Any) -> float:
             return float(value)
     except OverflowError:
         pass
-    raise InvalidArgumentError(f"{name} must be a number; got {shown(value)}")
+    raise InvalidArgumentError(f"{name} must be a number; got {brief(value)}")
 
 
 def check_choice(
@@ -110,7 +110,7 @@ def check_choice(
         quoted = [repr(each) for each in known]
         choice = " or ".join(quoted) if len(quoted) < 3 else f"one of {', '.join(quoted)}"
         hint = nearest_name(value, known)
-        raise error(f"{name} must be {choice}; got {shown(value)}{hint}")
+        raise error(f"{name} must be {choice}; got {brief(value)}{hint}")
     return value
 
 
@@ -147,9 +147,9 @@ def require_integers(error: type[UnichainError], low: int | None = None, **value
         except TypeError:
             value = True
         if isinstance(value, bool):
-            raise error(f"{name} must be an integer; got {shown(values[name])}")
+            raise error(f"{name} must be an integer; got {brief(values[name])}")
         if low is not None and value < low:
-            raise error(f"{name} must be at least {low}; got {shown(value)}")
+            raise error(f"{name} must be at least {low}; got {brief(value)}")
 
 
 def read_count(name: str, value: int) -> int:
@@ -157,7 +157,7 @@ def read_count(name: str, value: int) -> int:
     require_integers(InvalidArgumentError, **{name: value})
     if not 0 <= value < 2**63:
         wrong = "not be negative" if value < 0 else "be below 2^63"
-        raise InvalidArgumentError(f"{name} must {wrong}; got {shown(value)}")
+        raise InvalidArgumentError(f"{name} must {wrong}; got {brief(value)}")
     return int(value)
 
 
@@ -165,7 +165,7 @@ def check_discount(discount: float, instead: str) -> None:
     """Raise `InvalidArgumentError` unless a discount is in [0, 1)."""
     if not 0.0 <= read_number("discount", discount) < 1.0:
         raise InvalidArgumentError(
-            f"discount must be at least 0 and below 1; got {shown(discount)}. For the undiscounted "
+            f"discount must be at least 0 and below 1; got {brief(discount)}. For the undiscounted "
             f"case use {instead}"
         )
 
@@ -195,7 +195,7 @@ def read_generator(rng: np.random.Generator | int, what: str = "rng") -> np.rand
     except (TypeError, ValueError):
         raise InvalidArgumentError(
             f"{what} must be a generator, such as numpy.random.default_rng(0), or a seed of at "
-            f"least 0; got {shown(rng)}"
+            f"least 0; got {brief(rng)}"
         ) from None
 
 
@@ -276,7 +276,7 @@ def drop_residues(
     if not 0.0 <= read_number("drop_below", limit) < 1.0:
         raise InvalidArgumentError(
             "drop_below is a share of a row's largest probability, from 0 to 1; got "
-            f"{shown(drop_below)}"
+            f"{brief(drop_below)}"
         )
     p = in_double(p, row, n_rows, place)
     is_small = p < 2.0 * limit

@@ -20,7 +20,7 @@ from scipy import sparse
 
 from unichain_gym.builders import Outcomes, pad_outcomes
 from unichain_gym.chain import MarkovChain
-from unichain_gym.errors import InvalidArgumentError, shown
+from unichain_gym.errors import InvalidArgumentError, brief
 from unichain_gym.interface import FloatArray, IntArray
 from unichain_gym.outcomes import read_generator, require_integers
 
@@ -99,7 +99,7 @@ def simulate_counts(
     if not 1 <= n_trials <= MAX_TRIALS:
         raise InvalidArgumentError(f"n_trials must be from 1 to {MAX_TRIALS}; got {n_trials}")
     if not isinstance(chain, MarkovChain):
-        raise InvalidArgumentError(f"needs a chain, such as mdp.induce(policy); got {shown(chain)}")
+        raise InvalidArgumentError(f"needs a chain, such as mdp.induce(policy); got {brief(chain)}")
     rng = read_generator(rng)
     S, T = chain.n_states, t_max + 1
     # Outcomes of different actions merge if they differ only in probability; those of a state are

@@ -21,7 +21,7 @@ from unichain_gym.errors import (
     InvalidArgumentError,
     ModelTooLargeError,
     PeriodicChainError,
-    shown,
+    brief,
 )
 from unichain_gym.interface import FloatArray, RewardProcess
 from unichain_gym.outcomes import (
@@ -268,7 +268,7 @@ def mixing_time(
         )
     if tol < SMALLEST_DISTANCE:
         raise InvalidArgumentError(
-            f"tol is {shown(tol)}, but rounding of the stationary distribution hides distances "
+            f"tol is {brief(tol)}, but rounding of the stationary distribution hides distances "
             f"below {SMALLEST_DISTANCE:.2g}; that is the smallest tol that works"
         )
     # Products of the difference, not of p^t, keep its digits at any size. It never grows, so
@@ -348,7 +348,7 @@ def _averaged_mixing_time(
 def check_tolerance(tol: float) -> None:
     """Raise `InvalidArgumentError` unless a tolerance is positive."""
     if not read_number("tol", tol) > 0.0:
-        raise InvalidArgumentError(f"tol must be positive; got {shown(tol)}")
+        raise InvalidArgumentError(f"tol must be positive; got {brief(tol)}")
 
 
 def max_absorption_time(chain: RewardProcess, tol: float = 1e-8) -> int:

@@ -25,7 +25,7 @@ from unichain_gym.conventions import InfoLevel, RenderMode, check_mdp, refuse_un
 from unichain_gym.cores import CORES
 from unichain_gym.descriptions import describe_suite
 from unichain_gym.env import TabularEnv
-from unichain_gym.errors import InvalidArgumentError, InvalidMnemonicError, InvalidModelError, shown
+from unichain_gym.errors import InvalidArgumentError, InvalidMnemonicError, InvalidModelError, brief
 from unichain_gym.interface import FloatArray, IntArray
 from unichain_gym.mdp import TabularMDP
 from unichain_gym.outcomes import read_array, read_reals, require_integers, require_room
@@ -52,7 +52,7 @@ class Mnemonic:
         match = _PATTERN.fullmatch(text) if isinstance(text, str) else None
         if match is None:
             raise InvalidMnemonicError(
-                f"{shown(text)} is not a mnemonic: write a core letter ({', '.join(CORES)}), the "
+                f"{brief(text)} is not a mnemonic: write a core letter ({', '.join(CORES)}), the "
                 "number of states, and for several streams a letter (b two, c three, …), as in "
                 f"'h36c'{_nearest(text)}"
             )
@@ -116,7 +116,7 @@ def make_mdp(
     build = CORES[parsed.core].build
     if not isinstance(core_options, Mapping | None):
         raise InvalidModelError(
-            f"core_options must be a dict of options; got {shown(core_options)}"
+            f"core_options must be a dict of options; got {brief(core_options)}"
         )
     options = dict(core_options or {})
     known = list(inspect.signature(build).parameters)
@@ -236,11 +236,11 @@ def _by_stream(
     if array.shape not in ((), (n_streams,)) or not np.issubdtype(array.dtype, np.integer):
         raise InvalidModelError(
             f"{what} must be one integer or one for each of the {n_streams} streams; got "
-            f"{shown(values)}"
+            f"{brief(values)}"
         )
     if (array < low).any() or (high is not None and (array > high).any()):
         bounds = f"at least {low}" if high is None else f"{low} to {high}"
-        raise InvalidModelError(f"{what} must be {bounds}; got {shown(values)}")
+        raise InvalidModelError(f"{what} must be {bounds}; got {brief(values)}")
     return np.broadcast_to(array.astype(np.int64), (n_streams,))
 
 
@@ -348,7 +348,7 @@ def register_mnemonics(mnemonics: Iterable[str]) -> None:
         given = [None]
     if not all(isinstance(each, str) for each in given):
         raise InvalidArgumentError(
-            f"needs a list of mnemonics, such as ['h6']; got {shown(mnemonics)}"
+            f"needs a list of mnemonics, such as ['h6']; got {brief(mnemonics)}"
         )
     for mnemonic in given:
         _register(f"Unichain-{mnemonic}-v0", id_mnemonic=mnemonic)
