@@ -258,8 +258,6 @@ class MarkovChain:
     @cached_property
     def gain_vector(self) -> FloatArray:
         """The long-run average reward (per unit of time) from each state, g = P* r, shape (S,)."""
-        if self.durations is None:
-            return read_only(self._limits.limit(self.reward))
         return read_only(self._limits.ahead(self._limits.class_rate(self.reward, self.durations)))
 
     @cached_property
@@ -287,10 +285,8 @@ class MarkovChain:
         mixing chain; `solver_report` states a bound. With durations (I - P) b = r - g τ and P* b =
         0, where P* counts steps (Puterman, 1994, chapter 11).
         """
-        if self.durations is not None:
-            values = self.reward - self._charge
-            return read_only(self._limits.potential(values, "bias", self.durations))
-        return read_only(self._limits.potential(self.reward, "bias"))
+        values = self.reward if self.durations is None else self.reward - self._charge
+        return read_only(self._limits.potential(values, "bias", self.durations))
 
     def relative_value(self, reference: int | str) -> FloatArray:
         """Return the bias of each state less the bias of a reference state, shape (S,).

@@ -139,8 +139,10 @@ def read_only(array: NDArray[Scalar]) -> NDArray[Scalar]:
     return array
 
 
-def require_integers(error: type[UnichainError], low: int | None = None, **values: Any) -> None:
-    """Raise ``error`` for the first value that is no integer, or is below ``low``."""
+def require_integers(
+    error: type[UnichainError], low: int | None = None, high: int | None = None, **values: Any
+) -> None:
+    """Raise ``error`` for the first value that is no integer, or is out of bounds."""
     for name, value in values.items():
         try:
             index(value)
@@ -148,8 +150,9 @@ def require_integers(error: type[UnichainError], low: int | None = None, **value
             value = True
         if isinstance(value, bool):
             raise error(f"{name} must be an integer; got {brief(values[name])}")
-        if low is not None and value < low:
-            raise error(f"{name} must be at least {low}; got {brief(value)}")
+        if (low is not None and value < low) or (high is not None and value > high):
+            bounds = f"at least {low}" if high is None else f"from {low} to {high}"
+            raise error(f"{name} must be {bounds}; got {brief(value)}")
 
 
 def read_count(name: str, value: int) -> int:
@@ -179,12 +182,12 @@ def require_room(what: str, *sizes: int) -> None:
         )
 
 
-def require_dense(what: str, n: int) -> None:
+def require_dense(what: str, n: int, kind: str = "states", instead: str = "") -> None:
     """Raise `ModelTooLargeError` if a dense matrix over n states would be too large."""
     if n > MAX_DENSE_STATES:
         raise ModelTooLargeError(
-            f"{what} of {n} states is a dense array of {n * n * 8 / 1e9:.1f} GB; the limit is "
-            f"{MAX_DENSE_STATES} states"
+            f"{what} of {n} {kind} is a dense array of {n * n * 8 / 1e9:.1f} GB; the limit is "
+            f"{MAX_DENSE_STATES} states{instead}"
         )
 
 

@@ -95,9 +95,7 @@ def simulate_counts(
     True
     """
     require_integers(InvalidArgumentError, low=0, t_max=t_max)
-    require_integers(InvalidArgumentError, n_trials=n_trials)
-    if not 1 <= n_trials <= MAX_TRIALS:
-        raise InvalidArgumentError(f"n_trials must be from 1 to {MAX_TRIALS}; got {n_trials}")
+    require_integers(InvalidArgumentError, low=1, high=MAX_TRIALS, n_trials=n_trials)
     if not isinstance(chain, MarkovChain):
         raise InvalidArgumentError(f"needs a chain, such as mdp.induce(policy); got {brief(chain)}")
     rng = read_generator(rng)

@@ -16,13 +16,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 from scipy import sparse
 
-from unichain_gym.errors import (
-    ConvergenceError,
-    InvalidArgumentError,
-    ModelTooLargeError,
-    PeriodicChainError,
-    brief,
-)
+from unichain_gym.errors import ConvergenceError, InvalidArgumentError, PeriodicChainError, brief
 from unichain_gym.interface import FloatArray, RewardProcess
 from unichain_gym.outcomes import (
     EPSILON,
@@ -33,7 +27,7 @@ from unichain_gym.outcomes import (
     require_dense,
     require_room,
 )
-from unichain_gym.structure import common_period
+from unichain_gym.structure import common_period, divide_rows, row_sums
 
 # Rough costs in seconds: of a dense multiply-add, of a sparse one, of an entry of the result
 # looked at, and of calling SciPy.
@@ -49,8 +43,7 @@ SMALLEST_DISTANCE = 16 * EPSILON
 
 def normalized(P: sparse.csr_array) -> sparse.csr_array:
     """Return a transition matrix with rows that sum to 1 as nearly as rounding allows."""
-    scale = np.repeat(P.sum(axis=1), np.diff(P.indptr))
-    return sparse.csr_array((P.data / scale, P.indices, P.indptr), shape=P.shape)
+    return divide_rows(P, row_sums(P))
 
 
 def square(M: FloatArray) -> FloatArray:
@@ -368,11 +361,7 @@ def max_absorption_time(chain: RewardProcess, tol: float = 1e-8) -> int:
     n = P_TT.shape[0]
     if n == 0:
         return 0
-    if n > MAX_DENSE_STATES:
-        raise ModelTooLargeError(
-            f"max_absorption_time needs dense powers over {n} transient states "
-            f"({n * n * 8 / 1e9:.1f} GB each); use mean_absorption_time"
-        )
+    require_dense("max_absorption_time", n, "transient states", "; use mean_absorption_time")
     # The Frobenius norm may rise before it falls, so bisection fails. But the survival
     # probabilities a_t = P_TT^t 1 never rise, and ‖a_t‖₂/√n ≤ ‖P_TT^t‖_F. So the scan starts at
     # the first t with ‖a_t‖₂ ≤ √n tol. For small matrices it takes many timesteps at once.
