@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from unichain_gym.errors import InvalidModelError, ModelTooLargeError
+from unichain_gym.errors import InvalidModelError, ModelTooLargeError, brief
 from unichain_gym.interface import BoolArray, FloatArray, IntArray, OutcomeModel
 from unichain_gym.labels import Labels, find_labels, look_up
 from unichain_gym.outcomes import (
@@ -278,7 +278,7 @@ def _read_columns(transitions: Any) -> list[NDArray[Any]]:
         return [read_array(transitions[name], f"transitions[{name!r}]") for name in names]
     if not isinstance(transitions, np.ndarray):
         if not isinstance(transitions, Iterable) or isinstance(transitions, str | bytes):
-            raise InvalidModelError(f"{LISTED}; got {transitions!r}")
+            raise InvalidModelError(f"{LISTED}; got {brief(transitions)}")
         transitions = list(transitions)
     table = read_array(transitions, "transitions")
     if table.ndim != 2 or table.shape[1] not in (5, 6) or not len(table):

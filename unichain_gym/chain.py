@@ -26,8 +26,7 @@ from scipy import sparse
 
 from unichain_gym import hitting, restriction, rewards, spectrum, stepwise
 from unichain_gym.drawing import draw_chain
-from unichain_gym.elimination import finite
-from unichain_gym.errors import InvalidModelError, MulticlassError
+from unichain_gym.errors import InvalidModelError, MulticlassError, brief
 from unichain_gym.interface import FloatArray, IntArray, OutcomeModel
 from unichain_gym.labels import read_state
 from unichain_gym.limits import Limits
@@ -117,7 +116,7 @@ class MarkovChain:
         P, r, start, names = read_chain(*given, drop_below if mdp is None else 0.0)
         if mdp is not None:
             if not hasattr(mdp, "allowed_actions"):
-                raise InvalidModelError(f"mdp must be a TabularMDP; got {mdp!r}")
+                raise InvalidModelError(f"mdp must be a TabularMDP; got {brief(mdp)}")
             names = mdp.state_names if names is None else names
         if mdp is not None and policy is not None:
             policy = read_only(np.array(read_reals(policy, "policy")))
@@ -259,8 +258,6 @@ class MarkovChain:
     @cached_property
     def gain_vector(self) -> FloatArray:
         """The long-run average reward (per unit of time) from each state, g = P* r, shape (S,)."""
-        if self.durations is None:
-            return read_only(self._limits.limit(self.reward))
         return read_only(self._limits.ahead(self._limits.class_rate(self.reward, self.durations)))
 
     @cached_property
@@ -288,10 +285,8 @@ class MarkovChain:
         mixing chain; `solver_report` states a bound. With durations (I - P) b = r - g τ and P* b =
         0, where P* counts steps (Puterman, 1994, chapter 11).
         """
-        if self.durations is not None:
-            values = self.reward - self._charge
-            return read_only(self._limits.potential(values, "bias", self.durations))
-        return read_only(self._limits.potential(self.reward, "bias"))
+        values = self.reward if self.durations is None else self.reward - self._charge
+        return read_only(self._limits.potential(values, "bias", self.durations))
 
     def relative_value(self, reference: int | str) -> FloatArray:
         """Return the bias of each state less the bias of a reference state, shape (S,).
@@ -360,9 +355,7 @@ class MarkovChain:
 
         (Kemeny & Snell, 1960, theorem 3.3.5.)
         """
-        T, zeros = self.transient_states, np.zeros(self.recurrent_states.size)
-        source = hitting.step_variances(self.transition_matrix[T], T, self.mean_absorption_time)
-        return read_only(finite(self._limits.carry(zeros, source)))
+        return read_only(self.hitting_time_variance(self.recurrent_states))
 
     @cached_property
     def mean_return_time(self) -> FloatArray:

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from unichain_gym.errors import InvalidArgumentError, UnichainError
+from unichain_gym.errors import InvalidArgumentError, UnichainError, brief
 from unichain_gym.interface import BoolArray, FloatArray, IntArray
 from unichain_gym.labels import look_up
 from unichain_gym.mdp import TabularMDP
@@ -88,7 +88,9 @@ def refuse_unknown(
 def check_mdp(mdp: TabularMDP) -> TabularMDP:
     """Return the MDP, or raise `InvalidArgumentError` if it is no `TabularMDP`."""
     if not isinstance(mdp, TabularMDP):
-        raise InvalidArgumentError(f"needs a TabularMDP, such as make_mdp('h36c'); got {mdp!r}")
+        raise InvalidArgumentError(
+            f"needs a TabularMDP, such as make_mdp('h36c'); got {brief(mdp)}"
+        )
     return mdp
 
 
@@ -100,7 +102,7 @@ def read_reset(seed: Any, options: Any) -> tuple[int | None, dict[str, Any]]:
     if not isinstance(options, Mapping | None):
         example = "{'state': 3}"
         raise InvalidArgumentError(
-            f"options of reset() are a dict such as {example}; got {options!r}"
+            f"options of reset() are a dict such as {example}; got {brief(options)}"
         )
     return seed, dict(options or {})
 
@@ -136,7 +138,9 @@ def check_states(mdp: TabularMDP, states: ArrayLike, n: int, what: str) -> IntAr
     array = read_array(states, what, InvalidArgumentError)
     array = look_up(array, mdp.state_names, "state", InvalidArgumentError)
     if array.shape not in ((), (n,)) or not np.issubdtype(array.dtype, np.integer):
-        raise InvalidArgumentError(f"{what} must be one integer or {n} of them; got {states!r}")
+        raise InvalidArgumentError(
+            f"{what} must be one integer or {n} of them; got {brief(states)}"
+        )
     wrong, last = array[(array < 0) | (array >= mdp.n_states)], mdp.n_states - 1
     if wrong.size:
         raise InvalidArgumentError(f"{what} must be from 0 to {last}; got {int(wrong.flat[0])}")
@@ -152,7 +156,7 @@ def read_snapshot(
     """
     is_one = "a snapshot is what get_state() returns"
     if not isinstance(snapshot, Mapping):
-        raise InvalidArgumentError(f"{is_one}; got {snapshot!r}")
+        raise InvalidArgumentError(f"{is_one}; got {brief(snapshot)}")
     missing = [k for k in ("state", "timestep", "generator", *further) if k not in snapshot]
     if missing:
         raise InvalidArgumentError(f"{is_one}; this one lacks {', '.join(missing)}")
@@ -168,7 +172,7 @@ def read_snapshot(
     if array.shape != shape or array.dtype.kind not in "iu" or (array < 0).any():
         wanted = f"{shape[0]} integers" if shape else "one integer"
         got = snapshot["timestep"]
-        raise InvalidArgumentError(f"{what} must be {wanted}, not negative; got {got!r}")
+        raise InvalidArgumentError(f"{what} must be {wanted}, not negative; got {brief(got)}")
     return states, array.astype(np.int64)
 
 

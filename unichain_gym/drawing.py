@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from unichain_gym.errors import InvalidArgumentError, MissingDependencyError
+from unichain_gym.errors import InvalidArgumentError, MissingDependencyError, brief
 from unichain_gym.interface import FloatArray, IntArray, OutcomeModel, RewardProcess
 from unichain_gym.labels import read_state_values
 from unichain_gym.layout import EDGE_POINTS, NODE_RADIUS, Layout, edge_curves, lay_out
-from unichain_gym.outcomes import read_number
+from unichain_gym.outcomes import read_number, require_integers
 from unichain_gym.structure import edges
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ class Diagram:
             share = next((s for s, fit in zip(SHARES, fits, strict=True) if fit), 1.0)
         limit = read_number("above", share)
         if not 0.0 <= limit <= 1.0:
-            raise InvalidArgumentError(f"above is a probability, from 0 to 1; got {share!r}")
+            raise InvalidArgumentError(f"above is a probability, from 0 to 1; got {brief(share)}")
         order = np.lexsort((-self.probability, row))
         keep = self.probability >= limit
         keep[order[np.unique(row[order], return_index=True)[1]]] = True
@@ -308,11 +308,11 @@ def _mark_state(diagram: Diagram, ax: Axes, state: int, action: int | None) -> l
     """Ring the current state in the color of the last action; return the artists."""
     from matplotlib.patches import Circle
 
-    _check_member("state", state, diagram.layout.is_recurrent.size)
+    require_integers(InvalidArgumentError, 0, diagram.layout.is_recurrent.size - 1, state=state)
     color: Any = "black"
     text = f"state {state}"
     if action is not None:
-        _check_member("action", action, len(diagram.action_names))
+        require_integers(InvalidArgumentError, 0, len(diagram.action_names) - 1, action=action)
         color = ACTION_COLORS[action % len(ACTION_COLORS)]
         text += f", after action {action}"
     width = min(5.0, 0.15 * _points_per_unit(ax))
@@ -320,11 +320,6 @@ def _mark_state(diagram: Diagram, ax: Axes, state: int, action: int | None) -> l
     ring = Circle(place, 1.3 * NODE_RADIUS, fill=False, ec=color, lw=width, zorder=4)
     label = ax.text(0.98, 1.01, text, transform=ax.transAxes, ha="right", va="bottom", color=color)
     return [ax.add_artist(ring), label]
-
-
-def _check_member(what: str, value: int, n: int) -> None:
-    if not 0 <= value < n:
-        raise InvalidArgumentError(f"{what} must be from 0 to {n - 1}; got {value}")
 
 
 def _points_per_unit(ax: Axes) -> float:
@@ -372,10 +367,10 @@ def render_state(
     one size; after the first they take a few milliseconds.
     """
     if mode == "ansi":
-        _check_member("state", state, mdp.n_states)
+        require_integers(InvalidArgumentError, 0, mdp.n_states - 1, state=state)
         line = f"{mdp.name}: state {state} of {mdp.n_states} ({mdp.state_classes[state]})"
         if action is not None:
-            _check_member("action", action, mdp.n_actions)
+            require_integers(InvalidArgumentError, 0, mdp.n_actions - 1, action=action)
             line += f", after action {action}"
         return line if reward is None else f"{line} with reward {reward:g}"
     diagram, ax, canvas, background = _draw_once(mdp)

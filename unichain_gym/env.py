@@ -19,7 +19,7 @@ import numpy as np
 from unichain_gym import conventions
 from unichain_gym.conventions import RENDER_METADATA, InfoLevel, RenderMode
 from unichain_gym.drawing import render_state
-from unichain_gym.errors import InvalidArgumentError, UnichainError
+from unichain_gym.errors import InvalidArgumentError, UnichainError, brief
 from unichain_gym.mdp import TabularMDP
 from unichain_gym.outcomes import draw_thresholds
 
@@ -173,7 +173,7 @@ class TabularEnv(gym.Env[Any, Any]):
         if action is not None:
             action = self._check_action(action)
         if reward is not None and not isinstance(reward, float):
-            raise InvalidArgumentError(f"the snapshot's last_reward is no float: {reward!r}")
+            raise InvalidArgumentError(f"the snapshot's last_reward is no float: {brief(reward)}")
         conventions.restore_generator(self.np_random, snapshot["generator"])
         self._state = None if states is None else int(states[0])
         self._timestep = int(timestep)
@@ -202,7 +202,9 @@ class TabularEnv(gym.Env[Any, Any]):
         except TypeError:
             a = -1
         if not 0 <= a <= last:
-            raise InvalidArgumentError(f"an action is an integer from 0 to {last}; got {action!r}")
+            raise InvalidArgumentError(
+                f"an action is an integer from 0 to {last}; got {brief(action)}"
+            )
         return a
 
     def _read_outcomes(self, state: int, action: int) -> _Table:

@@ -5,8 +5,15 @@ Each message states the problem, the value, and what to do instead.
 
 from __future__ import annotations
 
+import reprlib
 import sys
 import warnings
+from typing import Any
+
+import numpy as np
+
+_SHORT = reprlib.Repr()
+_SHORT.maxlevel, _SHORT.maxdict, _SHORT.maxstring = 2, 2, 60
 
 
 class UnichainError(Exception):
@@ -47,6 +54,11 @@ class MissingDependencyError(UnichainError, ImportError):
 
 class RoundingWarning(UserWarning):
     """A model has probabilities of the size of rounding errors; they may stand for 0."""
+
+
+def brief(value: Any) -> str:
+    """Return a value as errors print it: shortened, in one line, NumPy's scalars as numbers."""
+    return " ".join(_SHORT.repr(value.item() if isinstance(value, np.generic) else value).split())
 
 
 def warn_caller(message: str, category: type[Warning]) -> None:

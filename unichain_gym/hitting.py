@@ -33,7 +33,7 @@ from scipy import sparse
 
 from unichain_gym.elimination import finite
 from unichain_gym.errors import InvalidArgumentError, InvalidModelError, ModelTooLargeError
-from unichain_gym.interface import BoolArray, FloatArray, IntArray, OutcomeModel, RewardProcess
+from unichain_gym.interface import BoolArray, FloatArray, OutcomeModel, RewardProcess
 from unichain_gym.labels import read_states
 from unichain_gym.linear import Solver, find_solver
 from unichain_gym.pairs import Pairs
@@ -156,8 +156,12 @@ def hitting_time_variance(chain: RewardProcess, target: ArrayLike) -> FloatArray
     """
     sums, is_way = _until_hit(chain, target)
     way, steps = np.flatnonzero(is_way), np.zeros(is_way.size)
-    mean = sums(np.ones(is_way.size), np.inf)
-    steps[way] = step_variances(chain.transition_matrix[way], way, mean)
+    mean, rows = sums(np.ones(is_way.size), np.inf), chain.transition_matrix[way]
+    row, column = edges(rows)
+    # Multiply by the root of the probability first: the square alone may overflow.
+    with np.errstate(over="ignore"):
+        step = np.sqrt(rows.data) * (1.0 + (mean[column] - mean[way[row]]))
+        steps[way] = finite(group_sums(row, step**2, way.size))
     return sums(steps, np.nan)
 
 
@@ -203,18 +207,6 @@ def _possibilities(
     may_hit = search_breadth_first(backward, np.flatnonzero(is_target))[0] >= 0
     may_miss = search_breadth_first(backward, np.flatnonzero(~may_hit))[0] >= 0
     return np.asarray(may_hit), np.asarray(may_miss)
-
-
-def step_variances(rows: sparse.csr_array, states: IntArray, mean: FloatArray) -> FloatArray:
-    """Return Σ_s' P(s, s') (1 + h(s') - h(s))² for some states s; h is the expected time to a hit.
-
-    ``rows`` (n, S) of P must not lead to states where h, ``mean`` (S,), is infinite.
-    """
-    row, column = edges(rows)
-    # Multiply by the root of the probability first: the square alone may overflow.
-    with np.errstate(over="ignore"):
-        step = np.sqrt(rows.data) * (1.0 + (mean[column] - mean[states[row]]))
-        return finite(group_sums(row, step**2, states.size))
 
 
 def find_diameter(mdp: OutcomeModel) -> float:

@@ -6,7 +6,6 @@ are the row numbers 0, 1, 2, …. Contradicting labels are refused; nothing is r
 
 from __future__ import annotations
 
-import reprlib
 from collections.abc import Iterable, Sequence
 from operator import index
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from unichain_gym.errors import InvalidArgumentError, InvalidModelError, UnichainError
+from unichain_gym.errors import InvalidArgumentError, InvalidModelError, UnichainError, brief
 from unichain_gym.interface import FloatArray, IntArray
 from unichain_gym.outcomes import nearest_name, read_array, read_reals, require_integers
 
@@ -69,7 +68,7 @@ def _read_names(what: str, names: Sequence[Any] | None, kind: str, n: int) -> Na
     given = names.tolist() if isinstance(names, np.ndarray) else names
     if isinstance(given, str | bytes) or not isinstance(given, Sequence) or len(given) != n:
         raise InvalidModelError(
-            f"{what} must hold one name for each of the {n} {kind}s; got {reprlib.repr(given)}"
+            f"{what} must hold one name for each of the {n} {kind}s; got {brief(given)}"
         )
     if all(isinstance(name, str) for name in given):
         read: Names = tuple(map(str, given))
@@ -111,7 +110,7 @@ def read_states(
     if array.ndim != 1 or not array.size or not np.issubdtype(array.dtype, np.integer):
         raise InvalidModelError(
             f"states must be integers or names, one or several, or a mask of {n_states} booleans "
-            f"with at least one True; got {reprlib.repr(states)}"
+            f"with at least one True; got {brief(states)}"
         )
     wrong = array[(array < 0) | (array >= n_states)]
     if wrong.size:
@@ -123,7 +122,7 @@ def read_state(state: ArrayLike, n_states: int, names: Sequence[str | int] | Non
     """Return the number of one state, or raise `InvalidModelError`."""
     states = read_states(state, n_states, names)
     if states.size > 1:
-        raise InvalidModelError(f"one state is needed; got {state!r}")
+        raise InvalidModelError(f"one state is needed; got {brief(state)}")
     return int(states[0])
 
 
@@ -136,7 +135,7 @@ def read_state_values(
     array = read_reals(values, what, InvalidArgumentError)
     if array.shape != (n_states,) or not np.isfinite(array).all():
         raise InvalidArgumentError(
-            f"{what} must be {n_states} finite numbers, one a state; got {reprlib.repr(values)}"
+            f"{what} must be {n_states} finite numbers, one a state; got {brief(values)}"
         )
     if labels := find_labels(what, values, "state"):
         agree_on_names("state", n_states, range(n_states) if names is None else names, labels)

@@ -91,10 +91,6 @@ class Grounded:
         self.one: Any = np.full(self.label.size, one)
         self.factorize()
 
-    def discounted(self, discount: float) -> Grounded:
-        """Return the equations with a discount and the same grounds."""
-        return Grounded(self.own, self.structure, self.ground, discount)
-
     def factorize(self) -> None:
         """Make the solver, for the present grounds."""
         self.is_ground = np.zeros(self.label.size, dtype=bool)
@@ -364,7 +360,8 @@ class Limits:
         with np.errstate(over="ignore", invalid="ignore"):
             mean = self.limit(values)
             excess = values - mean
-            x = self._excess_sum(excess, self.system.discounted(discount))[0]
+            of = self.system.own, self.system.structure, self.system.ground
+            x = self._excess_sum(excess, Grounded(*of, discount))[0]
             if T.size:
                 exit_rate = (1.0 - discount) + discount * row_sums(self.P_TR)
                 solver = find_solver(discount * self.P_TT, exit_rate)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 
-from unichain_gym.errors import InvalidModelError
+from unichain_gym.errors import InvalidModelError, brief
 from unichain_gym.interface import BoolArray, FloatArray, IntArray, OutcomeModel
 from unichain_gym.labels import Names, agree_on_names, find_labels
 from unichain_gym.outcomes import (
@@ -148,7 +148,8 @@ def read_table(mdp: OutcomeModel, drop_below: float | None) -> dict[str, Any]:
     _check_outcomes(following, p, r)
     if start.shape != (S,):
         raise InvalidModelError(
-            f"initial_distribution must have shape ({S},), one entry a state; got {start.shape}"
+            f"initial_distribution must have shape ({S},), one entry a state; got "
+            f"{start.shape or brief(mdp.initial_distribution)}"
         )
     check_distribution(start, "initial_distribution")
     is_possible = p > 0.0

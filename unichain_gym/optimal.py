@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from unichain_gym.errors import InvalidArgumentError, ModelTooLargeError
+from unichain_gym.errors import InvalidArgumentError, ModelTooLargeError, brief
 from unichain_gym.interface import BoolArray, FloatArray, IntArray, OutcomeModel, RewardProcess
 from unichain_gym.outcomes import check_choice, check_discount, read_only
 from unichain_gym.pairs import in_fractions
@@ -223,7 +223,7 @@ def find_optimal_policy(
         isinstance(tolerance, (int, float)) and 0.0 < tolerance < 1.0
     ):
         raise InvalidArgumentError(
-            f"tie_tolerance must be 'rounding' or between 0 and 1; got {tie_tolerance!r}"
+            f"tie_tolerance must be 'rounding' or between 0 and 1; got {brief(tie_tolerance)}"
         )
     if precision == "exact" and mdp.n_states > EXACT_STATES:
         raise ModelTooLargeError(

@@ -8,7 +8,6 @@ steps, which changes recurrent classes and gain. `drop_residues` finds such entr
 from __future__ import annotations
 
 import math
-import reprlib
 from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from numbers import Real
@@ -25,6 +24,7 @@ from unichain_gym.errors import (
     ModelTooLargeError,
     RoundingWarning,
     UnichainError,
+    brief,
     warn_caller,
 )
 from unichain_gym.interface import FloatArray, IntArray
@@ -61,10 +61,10 @@ def read_floats(
     try:
         if array.dtype.kind not in "biufO":
             text = array.dtype.kind in "US"
-            raise TypeError(f"got {reprlib.repr(values) if text else array.dtype}")
+            raise TypeError(f"got {brief(values) if text else array.dtype}")
         is_mixed = array.dtype.kind == "O"
         if is_mixed and any(isinstance(v, str | bytes | None) for v in array.flat):
-            raise TypeError(f"got {reprlib.repr(values)}")
+            raise TypeError(f"got {brief(values)}")
         return (
             array
             if array.dtype in (np.float16, np.float32)
@@ -99,7 +99,7 @@ def read_number(name: str, value: Any) -> float:
             return float(value)
     except OverflowError:
         pass
-    raise InvalidArgumentError(f"{name} must be a number; got {reprlib.repr(value)}")
+    raise InvalidArgumentError(f"{name} must be a number; got {brief(value)}")
 
 
 def check_choice(
@@ -110,7 +110,7 @@ def check_choice(
         quoted = [repr(each) for each in known]
         choice = " or ".join(quoted) if len(quoted) < 3 else f"one of {', '.join(quoted)}"
         hint = nearest_name(value, known)
-        raise error(f"{name} must be {choice}; got {reprlib.repr(value)}{hint}")
+        raise error(f"{name} must be {choice}; got {brief(value)}{hint}")
     return value
 
 
@@ -139,17 +139,20 @@ def read_only(array: NDArray[Scalar]) -> NDArray[Scalar]:
     return array
 
 
-def require_integers(error: type[UnichainError], low: int | None = None, **values: Any) -> None:
-    """Raise ``error`` for the first value that is no integer, or is below ``low``."""
+def require_integers(
+    error: type[UnichainError], low: int | None = None, high: int | None = None, **values: Any
+) -> None:
+    """Raise ``error`` for the first value that is no integer, or is out of bounds."""
     for name, value in values.items():
         try:
             index(value)
         except TypeError:
             value = True
         if isinstance(value, bool):
-            raise error(f"{name} must be an integer; got {reprlib.repr(values[name])}")
-        if low is not None and value < low:
-            raise error(f"{name} must be at least {low}; got {value}")
+            raise error(f"{name} must be an integer; got {brief(values[name])}")
+        if (low is not None and value < low) or (high is not None and value > high):
+            bounds = f"at least {low}" if high is None else f"from {low} to {high}"
+            raise error(f"{name} must be {bounds}; got {brief(value)}")
 
 
 def read_count(name: str, value: int) -> int:
@@ -157,7 +160,7 @@ def read_count(name: str, value: int) -> int:
     require_integers(InvalidArgumentError, **{name: value})
     if not 0 <= value < 2**63:
         wrong = "not be negative" if value < 0 else "be below 2^63"
-        raise InvalidArgumentError(f"{name} must {wrong}; got {reprlib.repr(value)}")
+        raise InvalidArgumentError(f"{name} must {wrong}; got {brief(value)}")
     return int(value)
 
 
@@ -165,7 +168,7 @@ def check_discount(discount: float, instead: str) -> None:
     """Raise `InvalidArgumentError` unless a discount is in [0, 1)."""
     if not 0.0 <= read_number("discount", discount) < 1.0:
         raise InvalidArgumentError(
-            f"discount must be at least 0 and below 1; got {discount!r}. For the undiscounted "
+            f"discount must be at least 0 and below 1; got {brief(discount)}. For the undiscounted "
             f"case use {instead}"
         )
 
@@ -179,12 +182,12 @@ def require_room(what: str, *sizes: int) -> None:
         )
 
 
-def require_dense(what: str, n: int) -> None:
+def require_dense(what: str, n: int, kind: str = "states", instead: str = "") -> None:
     """Raise `ModelTooLargeError` if a dense matrix over n states would be too large."""
     if n > MAX_DENSE_STATES:
         raise ModelTooLargeError(
-            f"{what} of {n} states is a dense array of {n * n * 8 / 1e9:.1f} GB; the limit is "
-            f"{MAX_DENSE_STATES} states"
+            f"{what} of {n} {kind} is a dense array of {n * n * 8 / 1e9:.1f} GB; the limit is "
+            f"{MAX_DENSE_STATES} states{instead}"
         )
 
 
@@ -195,7 +198,7 @@ def read_generator(rng: np.random.Generator | int, what: str = "rng") -> np.rand
     except (TypeError, ValueError):
         raise InvalidArgumentError(
             f"{what} must be a generator, such as numpy.random.default_rng(0), or a seed of at "
-            f"least 0; got {rng!r}"
+            f"least 0; got {brief(rng)}"
         ) from None
 
 
@@ -275,7 +278,8 @@ def drop_residues(
     limit = high if drop_below is None else drop_below
     if not 0.0 <= read_number("drop_below", limit) < 1.0:
         raise InvalidArgumentError(
-            f"drop_below is a share of a row's largest probability, from 0 to 1; got {drop_below!r}"
+            "drop_below is a share of a row's largest probability, from 0 to 1; got "
+            f"{brief(drop_below)}"
         )
     p = in_double(p, row, n_rows, place)
     is_small = p < 2.0 * limit

@@ -14,7 +14,7 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from unichain_gym.errors import InvalidModelError
+from unichain_gym.errors import InvalidModelError, brief
 from unichain_gym.interface import BoolArray, FloatArray, IntArray, OptimalPolicy, OutcomeModel
 from unichain_gym.labels import agree_on_names, find_labels, look_up
 from unichain_gym.outcomes import (
@@ -160,7 +160,7 @@ def check_policy(mdp: OutcomeModel, policy: ArrayLike | OptimalPolicy) -> FloatA
     if array.shape not in ((S,), (S, A)):
         raise InvalidModelError(
             f"a policy has shape ({S},) (an action a state) or ({S}, {A}) (action probabilities); "
-            f"got {array.shape}"
+            f"got {array.shape or brief(given)}"
         )
     probabilities = _one_hot(array, A) if array.ndim == 1 else _distributions(array)
     absent = (probabilities > 0.0) & ~allowed

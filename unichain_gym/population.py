@@ -20,7 +20,7 @@ from scipy import sparse
 
 from unichain_gym.builders import Outcomes, pad_outcomes
 from unichain_gym.chain import MarkovChain
-from unichain_gym.errors import InvalidArgumentError
+from unichain_gym.errors import InvalidArgumentError, brief
 from unichain_gym.interface import FloatArray, IntArray
 from unichain_gym.outcomes import read_generator, require_integers
 
@@ -95,11 +95,9 @@ def simulate_counts(
     True
     """
     require_integers(InvalidArgumentError, low=0, t_max=t_max)
-    require_integers(InvalidArgumentError, n_trials=n_trials)
-    if not 1 <= n_trials <= MAX_TRIALS:
-        raise InvalidArgumentError(f"n_trials must be from 1 to {MAX_TRIALS}; got {n_trials}")
+    require_integers(InvalidArgumentError, low=1, high=MAX_TRIALS, n_trials=n_trials)
     if not isinstance(chain, MarkovChain):
-        raise InvalidArgumentError(f"needs a chain, such as mdp.induce(policy); got {chain!r}")
+        raise InvalidArgumentError(f"needs a chain, such as mdp.induce(policy); got {brief(chain)}")
     rng = read_generator(rng)
     S, T = chain.n_states, t_max + 1
     # Outcomes of different actions merge if they differ only in probability; those of a state are

@@ -40,7 +40,7 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 
 from unichain_gym.elimination import finite
-from unichain_gym.errors import ConvergenceError, InvalidArgumentError, InvalidModelError
+from unichain_gym.errors import ConvergenceError, InvalidArgumentError, InvalidModelError, brief
 from unichain_gym.interface import FloatArray, IntArray, OutcomeModel, RewardProcess
 from unichain_gym.labels import read_state_values
 from unichain_gym.outcomes import (
@@ -196,7 +196,7 @@ def find_horizon_policy(
     require_room("a policy of as many steps", n_steps + 1, S)
     factor = 1.0 if discount is None else read_number("discount", discount)
     if not 0.0 <= factor <= 1.0:
-        raise InvalidArgumentError(f"discount must be from 0 to 1; got {discount!r}")
+        raise InvalidArgumentError(f"discount must be from 0 to 1; got {brief(discount)}")
     pairs = mdp._pairs
     if n_steps * pairs.Q.nnz > STEP_WORK:
         raise ConvergenceError(
@@ -304,10 +304,7 @@ def _by_increments(
         n_steps -= block
         value += total
         if block == period and n_steps and work > PATIENCE:
-            limit = chain.gain_vector
-            if chain.durations is not None:  # gain per step, not per unit of time
-                start = chain.initial_distribution
-                limit = type(chain)(P, chain.reward, start, drop_below=0.0).gain_vector
+            limit = chain._limits.limit(chain.reward)  # gain per step, not per unit of time
             settled = value + n_steps * limit
             off = np.abs(total - period * limit).max() * (n_steps / period)
             if off <= SETTLED * np.abs(settled).max():

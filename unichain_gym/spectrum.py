@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from scipy.linalg import eig, eigvalsh
-from scipy.sparse.csgraph import breadth_first_order, connected_components
+from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import ArpackError, LinearOperator, eigs, eigsh
 
 from unichain_gym.errors import ConvergenceError
@@ -42,6 +42,7 @@ from unichain_gym.structure import (
     group_sums,
     off_diagonal,
     path_sums,
+    search_breadth_first,
 )
 
 ComplexArray = NDArray[np.complex128]
@@ -184,12 +185,10 @@ def _reversing_potential(B: sparse.csr_array) -> tuple[FloatArray, float]:
         return np.zeros(n), np.inf
     row, column = edges(N)
     rise = np.log(N.data) - np.log(opposite.data)
-    order, predecessor = breadth_first_order(N, 0)
-    child = order[1:]
-    ancestor = np.zeros(n, dtype=np.int64)
-    ancestor[child] = predecessor[child]
-    risen = np.zeros(n)
-    risen[child] = rise[np.searchsorted(row * n + column, ancestor[child] * n + child)]
+    _, ancestor = search_breadth_first(N, np.zeros(1, dtype=np.int64))
+    ancestor[0], risen = 0, np.zeros(n)
+    child = np.arange(1, n)
+    risen[1:] = rise[np.searchsorted(row * n + column, ancestor[1:] * n + child)]
     potential = path_sums(ancestor, risen)
     return potential, float(np.abs(potential[column] - potential[row] - rise).max())
 

@@ -16,12 +16,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 from scipy import sparse
 
-from unichain_gym.errors import (
-    ConvergenceError,
-    InvalidArgumentError,
-    ModelTooLargeError,
-    PeriodicChainError,
-)
+from unichain_gym.errors import ConvergenceError, InvalidArgumentError, PeriodicChainError, brief
 from unichain_gym.interface import FloatArray, RewardProcess
 from unichain_gym.outcomes import (
     EPSILON,
@@ -32,7 +27,7 @@ from unichain_gym.outcomes import (
     require_dense,
     require_room,
 )
-from unichain_gym.structure import common_period
+from unichain_gym.structure import common_period, divide_rows, row_sums
 
 # Rough costs in seconds: of a dense multiply-add, of a sparse one, of an entry of the result
 # looked at, and of calling SciPy.
@@ -48,8 +43,7 @@ SMALLEST_DISTANCE = 16 * EPSILON
 
 def normalized(P: sparse.csr_array) -> sparse.csr_array:
     """Return a transition matrix with rows that sum to 1 as nearly as rounding allows."""
-    scale = np.repeat(P.sum(axis=1), np.diff(P.indptr))
-    return sparse.csr_array((P.data / scale, P.indices, P.indptr), shape=P.shape)
+    return divide_rows(P, row_sums(P))
 
 
 def square(M: FloatArray) -> FloatArray:
@@ -267,7 +261,7 @@ def mixing_time(
         )
     if tol < SMALLEST_DISTANCE:
         raise InvalidArgumentError(
-            f"tol is {tol!r}, but rounding of the stationary distribution hides distances "
+            f"tol is {brief(tol)}, but rounding of the stationary distribution hides distances "
             f"below {SMALLEST_DISTANCE:.2g}; that is the smallest tol that works"
         )
     # Products of the difference, not of p^t, keep its digits at any size. It never grows, so
@@ -347,7 +341,7 @@ def _averaged_mixing_time(
 def check_tolerance(tol: float) -> None:
     """Raise `InvalidArgumentError` unless a tolerance is positive."""
     if not read_number("tol", tol) > 0.0:
-        raise InvalidArgumentError(f"tol must be positive; got {tol!r}")
+        raise InvalidArgumentError(f"tol must be positive; got {brief(tol)}")
 
 
 def max_absorption_time(chain: RewardProcess, tol: float = 1e-8) -> int:
@@ -367,11 +361,7 @@ def max_absorption_time(chain: RewardProcess, tol: float = 1e-8) -> int:
     n = P_TT.shape[0]
     if n == 0:
         return 0
-    if n > MAX_DENSE_STATES:
-        raise ModelTooLargeError(
-            f"max_absorption_time needs dense powers over {n} transient states "
-            f"({n * n * 8 / 1e9:.1f} GB each); use mean_absorption_time"
-        )
+    require_dense("max_absorption_time", n, "transient states", "; use mean_absorption_time")
     # The Frobenius norm may rise before it falls, so bisection fails. But the survival
     # probabilities a_t = P_TT^t 1 never rise, and ‖a_t‖₂/√n ≤ ‖P_TT^t‖_F. So the scan starts at
     # the first t with ‖a_t‖₂ ≤ √n tol. For small matrices it takes many timesteps at once.

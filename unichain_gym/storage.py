@@ -17,7 +17,7 @@ from zipfile import BadZipFile, is_zipfile
 
 import numpy as np
 
-from unichain_gym.errors import InvalidArgumentError, InvalidModelError
+from unichain_gym.errors import InvalidArgumentError, InvalidModelError, brief
 
 ARRAYS = ("next_state", "probability", "reward", "initial_distribution")
 OPTIONAL = "durations"  # an array that not every MDP has
@@ -68,7 +68,7 @@ def _read_path(path: str | Path) -> Path:
     try:
         return Path(path)
     except TypeError:
-        raise InvalidArgumentError(f"path must be text or a path; got {path!r}") from None
+        raise InvalidArgumentError(f"path must be text or a path; got {brief(path)}") from None
 
 
 @contextmanager

@@ -97,25 +97,13 @@ def keep_states(N: sparse.csr_array, states: IntArray) -> sparse.csr_array:
     """Return the transitions of a square matrix between some states, sorted."""
     if states.size == N.shape[0]:
         return N
-    place = np.full(N.shape[0], -1)
-    place[states] = np.arange(states.size)
-    row, column = edges(N)
-    column = place[column]
-    keep = (column >= 0) & (place[row] >= 0)
-    indptr = np.concatenate(([0], np.cumsum(keep)))[N.indptr]
-    indptr = np.concatenate(([0], indptr[1:][states]))
-    return sparse.csr_array((N.data[keep], column[keep], indptr), shape=(states.size, states.size))
+    return N[states][:, states]
 
 
 def grounded_matrix(N: sparse.csr_array, exit_rate: FloatArray) -> sparse.csr_array:
     """Return A = diag(N 1 + e) - N; the diagonal of N is ignored."""
-    row, column = edges(N)
-    off = row != column
-    row, column, data = row[off], column[off], N.data[off]
-    every = np.arange(exit_rate.size)
-    rate = group_sums(row, data, every.size) + exit_rate
-    place = np.concatenate((row, every)), np.concatenate((column, every))
-    return sparse.csr_array((np.concatenate((-data, rate)), place), shape=N.shape)
+    N = off_diagonal(N)
+    return sparse.csr_array(sparse.diags_array(row_sums(N) + exit_rate) - N)
 
 
 def divide_rows(N: sparse.csr_array, scale: FloatArray) -> sparse.csr_array:
@@ -195,13 +183,10 @@ def find_periods(P: sparse.csr_array, structure: Structure) -> IntArray:
     _, first = np.unique(label[recurrent], return_index=True)
     depth, _ = search_breadth_first(P, recurrent[first])
     row, column = edges(P)
-    inside = label[row] >= 0
-    row, column = row[inside], column[inside]
-    order = np.argsort(label[row], kind="stable")
-    row, column = row[order], column[order]
-    excess = np.abs(depth[row] + 1 - depth[column])
-    starts = np.searchsorted(label[row], np.arange(structure.n_classes))
-    return np.gcd.reduceat(excess, starts)
+    excess, inside = np.abs(depth[row] + 1 - depth[column]), label[row] >= 0
+    periods = np.zeros(structure.n_classes, dtype=np.int64)
+    np.gcd.at(periods, label[row[inside]], excess[inside])
+    return periods
 
 
 def common_period(periods: IntArray) -> int:

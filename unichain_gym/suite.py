@@ -25,7 +25,7 @@ from unichain_gym.conventions import InfoLevel, RenderMode, check_mdp, refuse_un
 from unichain_gym.cores import CORES
 from unichain_gym.descriptions import describe_suite
 from unichain_gym.env import TabularEnv
-from unichain_gym.errors import InvalidArgumentError, InvalidMnemonicError, InvalidModelError
+from unichain_gym.errors import InvalidArgumentError, InvalidMnemonicError, InvalidModelError, brief
 from unichain_gym.interface import FloatArray, IntArray
 from unichain_gym.mdp import TabularMDP
 from unichain_gym.outcomes import read_array, read_reals, require_integers, require_room
@@ -52,9 +52,9 @@ class Mnemonic:
         match = _PATTERN.fullmatch(text) if isinstance(text, str) else None
         if match is None:
             raise InvalidMnemonicError(
-                f"{text!r} is not a mnemonic: write a core letter ({', '.join(CORES)}), the number "
-                "of states, and for several streams a letter (b two, c three, …), as in 'h36c'"
-                + _nearest(text)
+                f"{brief(text)} is not a mnemonic: write a core letter ({', '.join(CORES)}), the "
+                "number of states, and for several streams a letter (b two, c three, …), as in "
+                f"'h36c'{_nearest(text)}"
             )
         core, n_states, stream = match.groups()
         if core not in CORES:
@@ -115,7 +115,9 @@ def make_mdp(
     parsed = Mnemonic.parse(mnemonic)
     build = CORES[parsed.core].build
     if not isinstance(core_options, Mapping | None):
-        raise InvalidModelError(f"core_options must be a dict of options; got {core_options!r}")
+        raise InvalidModelError(
+            f"core_options must be a dict of options; got {brief(core_options)}"
+        )
     options = dict(core_options or {})
     known = list(inspect.signature(build).parameters)
     refuse_unknown(InvalidModelError, f"core {parsed.core!r}", "option", options, known)
@@ -233,11 +235,12 @@ def _by_stream(
     array = read_array(values, what)
     if array.shape not in ((), (n_streams,)) or not np.issubdtype(array.dtype, np.integer):
         raise InvalidModelError(
-            f"{what} must be one integer or one for each of the {n_streams} streams; got {values!r}"
+            f"{what} must be one integer or one for each of the {n_streams} streams; got "
+            f"{brief(values)}"
         )
     if (array < low).any() or (high is not None and (array > high).any()):
         bounds = f"at least {low}" if high is None else f"{low} to {high}"
-        raise InvalidModelError(f"{what} must be {bounds}; got {values!r}")
+        raise InvalidModelError(f"{what} must be {bounds}; got {brief(values)}")
     return np.broadcast_to(array.astype(np.int64), (n_streams,))
 
 
@@ -344,7 +347,9 @@ def register_mnemonics(mnemonics: Iterable[str]) -> None:
     except TypeError:
         given = [None]
     if not all(isinstance(each, str) for each in given):
-        raise InvalidArgumentError(f"needs a list of mnemonics, such as ['h6']; got {mnemonics!r}")
+        raise InvalidArgumentError(
+            f"needs a list of mnemonics, such as ['h6']; got {brief(mnemonics)}"
+        )
     for mnemonic in given:
         _register(f"Unichain-{mnemonic}-v0", id_mnemonic=mnemonic)
 

@@ -6,7 +6,6 @@ state lacks has an empty list.
 
 from __future__ import annotations
 
-import reprlib
 from collections.abc import Mapping
 from copy import deepcopy
 from math import isclose
@@ -18,7 +17,7 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 
 from unichain_gym.builders import Outcomes, require_outcomes
-from unichain_gym.errors import InvalidArgumentError, InvalidModelError, warn_caller
+from unichain_gym.errors import InvalidArgumentError, InvalidModelError, brief, warn_caller
 from unichain_gym.interface import BoolArray, FloatArray
 from unichain_gym.models import read_distribution
 from unichain_gym.outcomes import check_choice, in_double, read_floats, read_integers, read_reals
@@ -40,7 +39,7 @@ def read_toy_text(
     if not hasattr(env, "unwrapped"):
         raise InvalidArgumentError(
             "from_gymnasium needs the environment itself, such as gymnasium.make('FrozenLake-v1'), "
-            f"not its id or its table; got {reprlib.repr(env)}"
+            f"not its id or its table; got {brief(env)}"
         )
     table, start = _find_table(env, initial)
     listed, has, ends = _read_table(table)
@@ -196,6 +195,6 @@ def _state_of(observation: Any, n_states: int) -> int:
     if not 0 <= state < n_states:
         raise InvalidModelError(
             f"the environment's observations are not the states 0 to {n_states - 1} of its table: "
-            f"got {observation!r}; pass env.unwrapped if a wrapper changes them"
+            f"got {brief(observation)}; pass env.unwrapped if a wrapper changes them"
         )
     return state

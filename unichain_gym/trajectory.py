@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from unichain_gym.interface import FloatArray, IntArray, RewardProcess
+from unichain_gym.labels import read_state
 from unichain_gym.outcomes import draw_thresholds, read_count, read_generator, require_room
 from unichain_gym.structure import edges
 from unichain_gym.summary import html_table
@@ -94,11 +95,13 @@ class Trajectory:
         return html_table(f"Trajectory, {n} steps: states, actions, rewards", rows)
 
 
-def simulate(chain: RewardProcess, n_steps: int, seed: int | np.random.Generator) -> Trajectory:
-    """Draw one path from the initial distribution; for many see `unichain_gym.simulate_counts`.
-
-    The initial distribution is the MDP's; ``dataclasses.replace(mdp, initial_distribution=...)``
-    gives an MDP with another.
+def simulate(
+    chain: RewardProcess,
+    n_steps: int,
+    seed: int | np.random.Generator,
+    start: int | str | None = None,
+) -> Trajectory:
+    """Draw one path; for many see `unichain_gym.simulate_counts`.
 
     Parameters
     ----------
@@ -106,14 +109,19 @@ def simulate(chain: RewardProcess, n_steps: int, seed: int | np.random.Generator
         Number of transitions.
     seed : int or numpy.random.Generator
         A seed, or a generator to draw from.
+    start : int or str, optional
+        The first state, by number or name; by default drawn from the initial distribution, the
+        MDP's. ``dataclasses.replace(mdp, initial_distribution=...)`` gives an MDP with another.
     """
     n_steps = read_count("n_steps", n_steps)
     require_room("a path", n_steps)
     rng = read_generator(seed, "seed")
     table = chain._outcomes
-    start = int(np.searchsorted(table.start, rng.random(), side="right"))
-    drawn = table.draw(start, n_steps, rng)
-    states = np.full(n_steps + 1, start)
+    first = int(np.searchsorted(table.start, rng.random(), side="right"))
+    if start is not None:
+        first = read_state(start, chain.n_states, chain.state_names)
+    drawn = table.draw(first, n_steps, rng)
+    states = np.full(n_steps + 1, first)
     states[1:] = table.after[drawn]
     rewards, actions, names = table.reward[drawn], None, None
     times = None if table.duration is None else table.duration[drawn]

@@ -43,6 +43,7 @@ from unichain_gym.structure import (
     find_structure,
     keep_edges,
     outcome_graph,
+    path_sums,
     search_breadth_first,
 )
 
@@ -227,15 +228,10 @@ def _dominates(
 
 def _ancestors(parent: IntArray) -> tuple[list[IntArray], IntArray]:
     """Return the 2^i-th ancestors of all nodes, and the nodes' levels."""
-    root = parent.size - 1
-    level = (np.arange(parent.size) != root).astype(np.int64)
-    lift = [parent]
-    ancestor = parent
-    while (ancestor != root).any():
-        level = level + level[ancestor]
-        ancestor = ancestor[ancestor]
-        lift.append(ancestor)
-    return lift, level
+    root, lift = parent.size - 1, [parent]
+    while (lift[-1] != root).any():
+        lift.append(lift[-1][lift[-1]])
+    return lift, path_sums(parent, (np.arange(parent.size) != root).astype(np.int64))
 
 
 def _lowest_common_ancestor(

@@ -35,6 +35,7 @@ def optimal(args: argparse.Namespace) -> int:
     running.check_destinations(args.plot)
     with gym.make(find_id(args.env_id), disable_env_checker=True) as env:
         mdp = exact_model(env, "restart" if args.restart else "absorb")
+        ends = not args.restart and exact_model(env, None) is None
     if mdp is None:
         told = f"{env.spec.id if env.spec else env} has no exact model (no TabularMDP as env."
         told += "unwrapped.mdp, no table env.unwrapped.P); improve a policy from samples instead"
@@ -47,7 +48,10 @@ def optimal(args: argparse.Namespace) -> int:
     report["undecided"] = [pair._asdict() for pair in found.undecided]
     report["optimal_actions"] = [np.flatnonzero(row) for row in found.optimal_actions]
     report["provenance"] = provenance(args.argv)
-    running.put_report(args, report, f"{args.env_id}: {found}", lambda: draw(args.env_id, found))
+    text = f"{args.env_id}: {found}"
+    if ends and args.criterion == "gain":
+        text += "\nStates that end an episode stay for ever with reward 0; see --restart"
+    running.put_report(args, report, text, lambda: draw(args.env_id, found))
     return 0
 
 

@@ -33,6 +33,22 @@ def test_a_continuing_toy_text_task_is_solved_and_drawn(
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "is_told"),
+    [
+        (["FrozenLake-v1"], True),
+        (["FrozenLake-v1", "--restart"], False),
+        (["FrozenLake-v1", "--criterion", "blackwell"], False),
+        (["h6"], False),
+    ],
+)
+def test_a_gain_that_is_0_since_episodes_end_comes_with_a_hint(
+    arguments: list[str], is_told: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert optimal.main(arguments) == 0
+    assert ("see --restart" in capsys.readouterr().out) == is_told
+
+
 def test_worst_is_the_worst(capsys: pytest.CaptureFixture[str]) -> None:
     assert optimal.main(["Unichain-h3-v0", "--worst", "--json"]) == 0
     assert_allclose(json.loads(capsys.readouterr().out)["gain"], 8.620689655172415)

@@ -22,6 +22,25 @@ def test_next_states_that_are_not_whole_are_refused():
         TabularMDP(np.full((1, 1, 1), np.nan), ONE, ONE, ONE[0, 0])
 
 
+@pytest.mark.parametrize(
+    ("ask", "shown"),
+    [
+        (lambda mdp, P: TabularMDP.from_gymnasium(P), r"got \{0: \{0: \["),
+        (lambda mdp, P: mdp.optimal_policy(P), r"got \{0: \{0: \["),
+        (lambda mdp, P: mdp.induce({0: 1}), r"got \{0: 1\}$"),
+        (lambda mdp, P: mdp.uniform_chain.simulate(np.int64(-70), 0), "got -70$"),
+        (lambda mdp, P: mdp.uniform_chain.simulate(1, np.zeros((1_000, 2))), r"got array\("),
+        (lambda mdp, P: mdp.uniform_chain.discounted_value(np.float64(2.0)), r"got 2\.0\."),
+    ],
+)
+def test_an_error_prints_only_as_much_of_a_value_as_tells_what_it_is(ask: Any, shown: str):
+    mdp = make_mdp("h36c")
+    with pytest.raises((InvalidArgumentError, InvalidModelError), match=shown) as caught:
+        ask(mdp, TabularEnv(mdp).P)
+    assert len(str(caught.value)) < 200
+    assert "\n" not in str(caught.value)
+
+
 def test_a_negative_probability_cannot_hide_behind_a_duplicate():
     with pytest.raises(InvalidModelError, match=r"invalid probability.*-0\.5"):
         TabularMDP.from_transitions([(0, 0, 0, 1.5, 0.0), (0, 0, 0, -0.5, 0.0)], [1.0])

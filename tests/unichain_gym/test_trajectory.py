@@ -9,7 +9,12 @@ import pytest
 from scipy import sparse, stats
 
 from unichain_gym import MarkovChain, TabularMDP, make_mdp
-from unichain_gym.errors import ConvergenceError, InvalidArgumentError, MulticlassError
+from unichain_gym.errors import (
+    ConvergenceError,
+    InvalidArgumentError,
+    InvalidModelError,
+    MulticlassError,
+)
 from unichain_gym.trajectory import Runs
 
 
@@ -160,6 +165,17 @@ def test_a_seed_decides_a_path_and_a_generator_continues_it() -> None:
     first, second = chain.simulate(100, rng), chain.simulate(100, rng)
     assert (first.states != second.states).any()
     assert repr(one) == "Trajectory(n_steps=100)"
+
+
+def test_a_path_starts_where_it_is_told_to() -> None:
+    transitions = [(0, 0, 1, 1.0, 0.0), (1, 0, 2, 1.0, 0.0), (2, 0, 2, 1.0, 0.0)]
+    mdp = TabularMDP.from_transitions(transitions, [1.0, 0.0, 0.0], state_names=["a", "b", "c"])
+    chain = mdp.induce([0, 0, 0])
+    assert chain.simulate(3, 0).states.tolist() == [0, 1, 2, 2]
+    for start in (1, "b"):
+        assert chain.simulate(3, 0, start).states.tolist() == [1, 2, 2, 2]
+    with pytest.raises(InvalidModelError, match="state 3 does not exist"):
+        chain.simulate(3, 0, start=3)
 
 
 def test_the_shortest_path_is_one_state() -> None:
