@@ -321,7 +321,7 @@ class Fit:
         if (longer := self.longer) is not None:
             rows = source.coordinates.of(dense(features), source.constant)
             return np.abs(longer.of_values(rows, contrasts, chance))
-        if self.fitted.choice.backup != "model" or self.n_batches < 2:
+        if not source.are_places or self.n_batches < 2:
             return np.zeros(len(contrasts))
         jackknife, main = self.jackknife, self.system.references.main
 

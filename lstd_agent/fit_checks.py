@@ -49,8 +49,8 @@ def mean_and_noise(
     """
     total, noise = 0.0, np.zeros(len(x))
     for w, sign in zip(sides, (1.0, -1.0), strict=False):
-        n = np.bincount(kind, w > 0)
-        mean = np.bincount(kind, w * x) / np.maximum(np.bincount(kind, w), 1e-300)
+        n, share = np.bincount(kind, w != 0.0), np.bincount(kind, w)
+        mean = np.bincount(kind, w * x) / np.where(share == 0.0, 1.0, share)
         centre = np.where(n > 1, mean, w @ x)[kind]
         lost = np.where(n > 1, n / np.maximum(n - 1, 1), 1.0)[kind]
         noise += sign * w * (x - centre) * np.sqrt(lost)

@@ -12,7 +12,7 @@ from lstd_agent.errors import NotFittedError
 from lstd_agent.fit_checks import mean_and_noise, trials_of
 from lstd_agent.standard_errors import Comparison
 
-# So many trials within so many standard deviations stand for an unseen start.
+# So many trials more than slopes, within so many standard deviations, stand for an unseen start.
 _ENOUGH_NEAR, _NEAR = 10, 0.25
 
 
@@ -51,7 +51,8 @@ def _returns_of(fit: Any, a: Any, b: Any, gain: float | None = None) -> tuple[fl
 def trial_weights(starts: Any, wanted: Any) -> FloatArray:
     """Return weights (N,) of trials for a mean over starts (n[, k]), or those near vectors.
 
-    All are 0 if some start has no trial.
+    All are 0 if some start has no trial. Weights of those near give linear functions their values
+    at the start, which may have neighbors on one side only.
     """
     x = np.asarray(starts, dtype=np.float64).reshape(len(starts), -1)
     scale = np.maximum(x.std(axis=0), 1e-300)
@@ -59,11 +60,13 @@ def trial_weights(starts: Any, wanted: Any) -> FloatArray:
     for start in np.asarray(wanted, dtype=np.float64).reshape(len(wanted), -1):
         away = (np.abs(x - start) / scale).max(axis=1)
         mine, near = away == 0.0, away <= _NEAR
-        if not mine.any() and np.ndim(starts) > 1 and near.sum() >= _ENOUGH_NEAR:
-            mine = near
-        if not mine.any():
+        if mine.any():
+            weights[mine] += 1.0 / mine.sum() / len(wanted)
+        elif np.ndim(starts) > 1 and near.sum() >= _ENOUGH_NEAR + x.shape[1]:
+            local = np.column_stack([np.ones(near.sum()), x[near] - start])
+            weights[near] += np.linalg.pinv(local)[0] / len(wanted)
+        else:
             return np.zeros(len(x))
-        weights[mine] += 1.0 / mine.sum() / len(wanted)
     return weights
 
 
@@ -92,5 +95,5 @@ def direct_difference(
     settled = C[:, min(horizon, 3 * T // 4) : 2 * horizon + 1]
     total = np.average(settled, axis=1, weights=np.hanning(settled.shape[1] + 2)[1:-1])
     difference, error = mean_and_noise(total, sides, number)
-    few = any(checks.few_events(total[w > 0]) for w in sides)
+    few = any(checks.few_events(total[w != 0.0]) for w in sides)
     return difference, np.inf if few else error
