@@ -1,4 +1,4 @@
-"""The array types of annotations, whose shapes docstrings give; singular values, sums, medians."""
+"""The array types of annotations, whose shapes docstrings give; singular values, sums."""
 
 from __future__ import annotations
 
@@ -38,8 +38,3 @@ def partial_sums(x: FloatArray) -> FloatArray:
     for t in range(x.shape[1]):  # rows of a timestep lie together, which NumPy's own sums ignore
         np.add(sums[t], x[:, t], out=sums[t + 1])
     return sums.swapaxes(0, 1)
-
-
-def median(x: FloatArray) -> float:
-    """Return the median of x (n,); NumPy's own takes long for few numbers."""
-    return float(np.sort(x)[[(len(x) - 1) // 2, len(x) // 2]].mean())
