@@ -118,7 +118,7 @@ class LeftOut(NamedTuple):
 class Window:
     """Equations of a window: Z = F^T D F and H = F^T D G' of features divided by ``root`` (d,)."""
 
-    steps: Steps  # samples that are left out have weight 0
+    steps: Steps  # the samples that are not left out
     exits: BoolArray  # (n,) which of them lead into the next window
     known: BoolArray  # (d,) features that they determine, apart from combinations
     border: bool  # whether X maps constants to 0
@@ -128,11 +128,6 @@ class Window:
     H: sparse.csr_array
     whole: Window | None  # of all trials, in a window without a batch
     _found: dict[str, FloatArray] = field(default_factory=dict)
-
-    @property
-    def kept(self) -> BoolArray:
-        """Which samples (n,) are not left out."""
-        return np.asarray(self.steps.weight > 0.0)
 
     @cached_property
     def one_hot(self) -> bool:
@@ -199,7 +194,7 @@ class Window:
 
     def are_stuck(self) -> BoolArray:
         """Return which samples (n,) never leave a set of fewer than ten."""
-        alpha = np.abs(self._at(self.null)) * self.kept
+        alpha = np.abs(self._at(self.null))
         few = self.gain[1] < min(MIN_SAMPLES, LEAST_SHARE * self.steps.weight.sum())
         return np.asarray((alpha > 0.1 * alpha.max()) & few)
 
@@ -223,8 +218,7 @@ class Window:
             columns.append(self.null_of_Z)
             if self.whole is None:
                 null = self._solver.null(_N_PROBES)[: len(self.known)]
-                most = np.abs(self._at(null))[self.kept].max(axis=0)
-                columns.append(null[:, most > _OPEN])
+                columns.append(null[:, np.abs(self._at(null)).max(axis=0) > _OPEN])
         return np.hstack(columns)
 
     def are_open(self, features: Any, columns: FloatArray | None = None) -> BoolArray:
@@ -260,8 +254,7 @@ class Window:
             goal = main_class(A, abs(steps.f).T @ steps.weight)
         else:
             goal = np.zeros(d, dtype=bool)
-            out = self.exits | (np.diff(steps.g.indptr) == 0)
-            goal[steps.f[out & self.kept].indices] = True
+            goal[steps.f[self.exits | (np.diff(steps.g.indptr) == 0)].indices] = True
         blocks: Any = [[A.T, None], [goal[None].astype(np.float64), sparse.csr_array((1, 1))]]
         graph: Any = sparse.block_array(blocks, format="csr")
         order = breadth_first_order(graph, d, directed=True, return_predecessors=False)
@@ -292,7 +285,7 @@ def _window(
     """Return the window of the samples that are not left out."""
     number = float(steps.weight.sum())
     has, leads_to = abs(steps.f), abs(steps.g)
-    kept, leading = ~lost & (steps.weight > 0.0), np.ones(has.shape[1], dtype=bool)
+    kept, leading = ~lost, np.ones(has.shape[1], dtype=bool)
     while True:
         known = leading & (has.T @ kept > 0.0)
         unknown = np.where(known, 0.0, 1.0)
@@ -303,27 +296,28 @@ def _window(
         left_out = LeftOut(*span, round(number - steps.weight[kept].sum()), round(number))
         if not kept.any():
             raise EvaluationError(str(left_out))
-        inside = steps._replace(weight=np.where(kept, steps.weight, 0.0))
+        inside = steps if kept.all() else steps.at(kept)
         if whole is None:
             root = np.sqrt(np.asarray(inside.f.power(2).T @ inside.weight))
             root = np.where(root > 0.0, root, 1.0)
-            Z, H = _products(inside, exits, root)
+            Z, H = _products(inside, exits[kept], root)
         else:  # few are left out
             root, only = whole.root, sparse.diags_array(known.astype(np.float64))
             less = _products(steps.at(~kept), exits[~kept], root)
             Z, H = (only @ (A - B) @ only for A, B in zip((whole.Z, whole.H), less, strict=True))
-        window = Window(inside, exits, known, border, left_out, root, Z, H, whole)
+        window = Window(inside, exits[kept], known, border, left_out, root, Z, H, whole)
         leading = window.leading(to_main)
         if not leading[known].all():
             continue
         if window.one_hot:
             return window
-        lost = window.are_open(steps.g, window.null_of_Z) & ~exits & kept
+        lost = window.are_open(inside.g, window.null_of_Z) & ~window.exits
         if border and not lost.any():
             lost = window.are_stuck()
         if not lost.any():
             return window
-        leading, kept = np.ones_like(leading), kept & ~lost
+        leading, kept = np.ones_like(leading), kept.copy()
+        kept[kept] = ~lost
 
 
 def sparse_gain(rows: SparseRows) -> Gain | None:
@@ -380,6 +374,7 @@ def solve_sparse(
             lost[exits] |= found[-1].window.are_open(steps.g[exits])
         border = is_last and rows.has_constant
         window = _window(steps, exits, lost, is_last and not rows.ends, border, span, same)
+        steps, exits = window.steps, window.exits
         paid = steps.reward - gain * steps.duration
         if not is_last:
             next_values = found[-1].columns[:, 0]
@@ -397,7 +392,7 @@ def _zero(rows: SparseRows, window: Window, anchor: int) -> FloatArray:
     zero = rows.source.zero(anchor)
     if zero is not None and not zero[~window.known].any():
         return np.asarray(zero)
-    steps = window.steps
-    late = np.where(steps.t >= rows.half, steps.weight, 0.0)
-    weight = late if late.any() else steps.weight
-    return np.asarray(steps.f.T @ weight / weight.sum())
+    late = window.steps.t >= rows.half
+    late = late if late.any() else ~late
+    weight = window.steps.weight[late]
+    return np.asarray(window.steps.f[late].T @ weight / weight.sum())
