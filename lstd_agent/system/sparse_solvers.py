@@ -256,14 +256,15 @@ class RidgeSolver:
             easier = LU and LinearOperator(A.shape, partial(LU.solve, trans=trans))
             found, rest = start, residual
             for _ in range(_REFINED if LU else 0):  # with own factors this is enough
-                found = found + LU.solve(rest, trans)
-                rest = right - A @ found
+                nearer = found + LU.solve(rest, trans)
+                off = right - A @ nearer
+                if not np.linalg.norm(off) < 0.1 * np.linalg.norm(rest):
+                    break
+                found, rest = nearer, off
+            more, rest = _iterated(A, rest, easier, tolerance * size)
             left = float(np.linalg.norm(rest))
-            if not left <= tolerance * size:
-                more, rest = _iterated(A, residual, easier, tolerance * size)
-                found, left = start + more, float(np.linalg.norm(rest))
             if left <= (min(_UNFACTORED, unsolved) if LU is None else unsolved) * size:
-                return found
+                return found + more
             if pivot is not None:
                 self._factor(pivot)
         raise EvaluationError(
