@@ -36,10 +36,9 @@ _DIRECTIONS, _EPSILON = 60, float(np.finfo(np.float64).eps)  # steps until GMRES
 _CRUDE, _MAX_ERROR, _ROUNDING = 0.05, 1e-9, 1e-12
 
 # Sparse features: the ridge on a diagonal of 1, to factor M. Residuals relative to the right-hand
-# side: wanted, and the largest of solutions; then those of a batch's changes, and without factors;
-# steps of refinement before GMRES.
+# side: wanted, and the largest of solutions; then those of a batch's changes, and without factors.
 _RIDGE, _TOLERANCE, _UNSOLVED = 1e-8, 1e-11, 1e-6
-_TOLERANCE_OF_CHANGE, _UNSOLVED_CHANGE, _UNFACTORED, _REFINED = 1e-4, 0.05, 1e-9, 2
+_TOLERANCE_OF_CHANGE, _UNSOLVED_CHANGE, _UNFACTORED = 1e-4, 0.05, 1e-9
 
 
 def _iterated(
@@ -254,17 +253,10 @@ class RidgeSolver:
         for pivot in (0.1, None) if has_own else (0.0, 0.1, None):
             LU = self._factors
             easier = LU and LinearOperator(A.shape, partial(LU.solve, trans=trans))
-            found, rest = start, residual
-            for _ in range(_REFINED if LU else 0):  # with own factors this is enough
-                nearer = found + LU.solve(rest, trans)
-                off = right - A @ nearer
-                if not np.linalg.norm(off) < 0.1 * np.linalg.norm(rest):
-                    break
-                found, rest = nearer, off
-            more, rest = _iterated(A, rest, easier, tolerance * size)
+            found, rest = _iterated(A, residual, easier, tolerance * size)
             left = float(np.linalg.norm(rest))
             if left <= (min(_UNFACTORED, unsolved) if LU is None else unsolved) * size:
-                return found + more
+                return start + found
             if pivot is not None:
                 self._factor(pivot)
         raise EvaluationError(
