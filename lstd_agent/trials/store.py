@@ -10,9 +10,7 @@ import threading
 from collections.abc import Iterable
 from concurrent.futures import Executor
 from dataclasses import replace
-from functools import reduce
 from inspect import signature
-from operator import add
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import gymnasium as gym
@@ -139,7 +137,7 @@ class TrialStore(UserLoop):
     @property
     def counts(self) -> TransitionCounts:
         """The counts of all trials so far, for `add` of another agent; not of vectors."""
-        return reduce(add, self._some_batches(are_kept=False).sums)
+        return self._some_batches(are_kept=False).filled.total
 
     @property
     def kept_trials(self) -> KeptTrials:
