@@ -435,7 +435,7 @@ class SeminormLSTDAgent(TrialStore):
         saved = saved.with_functions(path, features=features, distance=distance)
         with refusing(path):
             agent = cls(**saved.options)
-            saved.restore(agent)
+            agent._restore(saved)
         if saved.is_fitted:
             with refusing(path, "cannot be fitted again"):
                 agent._fit()  # its warnings were shown when it was fitted
