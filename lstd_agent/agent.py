@@ -374,7 +374,7 @@ class SeminormLSTDAgent(TrialStore):
         batches, encoding = self._some_batches(), self.encoding
         assert encoding is not None
         source: Any = rows_of(batches, encoding, self.rcond)
-        n_batches = len(source.batches) if source.are_places else self.n_batches
+        n_batches = source.batches.n_batches if source.are_places else self.n_batches
         return source, encoding, int(min(n_batches, source.n_trials))
 
     @property
@@ -435,7 +435,7 @@ class SeminormLSTDAgent(TrialStore):
         saved = saved.with_functions(path, features=features, distance=distance)
         with refusing(path):
             agent = cls(**saved.options)
-            saved.restore(agent)
+            agent._restore(saved)
         if saved.is_fitted:
             with refusing(path, "cannot be fitted again"):
                 agent._fit()  # its warnings were shown when it was fitted

@@ -23,7 +23,7 @@ from lstd_agent.rows.factors import Factor, Layer
 from lstd_agent.rows.kept import TrialRows
 from lstd_agent.system.minimizer import minimize
 from lstd_agent.system.model import pooled_model
-from lstd_agent.trials.counted import times_of
+from lstd_agent.trials.counted import CountedTrials, times_of
 from lstd_agent.trials.counts import TransitionCounts
 from lstd_agent.trials.kept import KeptTrials
 
@@ -175,7 +175,8 @@ def certainty_equivalence(counts: TransitionCounts, gain: float | None = None) -
     states from which no transitions lead to the most visited state. The name is from Kumar &
     Varaiya (1986), "Stochastic Systems: Estimation, Identification, and Adaptive Control".
     """
-    source, half = CountRows([counts], np.ones((counts.n_states, 1))), (counts.t_max + 1) // 2
+    source = CountRows(CountedTrials.of(counts), np.ones((counts.n_states, 1)))
+    half = (counts.t_max + 1) // 2
     gain = late_gain(counts) if gain is None else gain
     model = pooled_model(source, gain, source.main_state(half))
     known = model.open_share < 1.0
@@ -210,7 +211,8 @@ class _Means(NamedTuple):
             raise InvalidInputError(f"{told}observations (n, k) of trials; got {features!r}")
         source: Any
         if are_counted:
-            source = CountRows([samples], as_rows(np.asarray(features), samples.n_states))
+            table = as_rows(np.asarray(features), samples.n_states)
+            source = CountRows(CountedTrials.of(samples), table)
             source.is_sparse = False
         elif np.isnan(samples.observations).any():
             raise InvalidInputError("baselines are for continuing tasks, and some trials terminate")

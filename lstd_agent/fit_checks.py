@@ -13,6 +13,7 @@ import lstd_agent.checks as checks
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.standard_errors import quantile_of_t
+from lstd_agent.trials.counted import CountedTrials
 from lstd_agent.trials.counts import TransitionCounts
 from lstd_agent.trials.encoding import Encoding
 from lstd_agent.trials.kept import NO_TIME, KeptTrials, drawn_trials
@@ -219,13 +220,13 @@ def trials_of(fit: Any, gain: float | None = None) -> tuple[KeptTrials, bool]:
             return trials, False
         rewards = trials.rewards - gain * (trials.durations - mean)
         return replace(trials, rewards=rewards, durations=None), False
-    counts, rng = source.total, np.random.default_rng(0)
+    counts, rng = source.batches.total, np.random.default_rng(0)
     sums, n = _sums_of_rewards(counts, gain, mean), min(counts.n_trials, _N_DRAWN)
     states, rewards = drawn_trials(counts.transition_counts, sums, n, rng)
     return KeptTrials(states, np.nan_to_num(rewards), np.isfinite(rewards).sum(axis=1)), True
 
 
-def _sums_of_rewards(counts: TransitionCounts, gain: float, mean: float) -> Any:
+def _sums_of_rewards(counts: TransitionCounts | CountedTrials, gain: float, mean: float) -> Any:
     """Return the sums (t_max + 1, S) of r - g (τ - mean τ)."""
     N, times = counts.transition_counts, counts.duration_sums
     if times is None:
@@ -237,9 +238,8 @@ def _sums_of_rewards(counts: TransitionCounts, gain: float, mean: float) -> Any:
 
 def means_of_batches(fit: Any) -> FloatArray | None:
     """Return mean rewards of batches, if counts do not keep single trials."""
-    if not fit.source.are_places or len(fit.source.batches) < checks.FEWEST_TRIALS:
+    if not fit.source.are_places or fit.source.batches.n_batches < checks.FEWEST_TRIALS:
         return None
     how, batches = (fit.system.gain, mean_duration(fit.source)), fit.source.batches
-    n = np.stack([np.where(batch.trials_at, batch.trials_at, np.nan) for batch in batches])
-    sums = np.stack([_sums_of_rewards(batch, *how).sum(axis=1) for batch in batches])
-    return np.asarray(sums / n)
+    n = np.where(batches.trials_at, batches.trials_at, np.nan)
+    return np.asarray(_sums_of_rewards(batches, *how).sum(axis=1).reshape(n.shape) / n).T

@@ -88,11 +88,6 @@ class SavedAgent:
                 options[name] = value if whole is function else replace(whole, features=value)
         return replace(self, options=options)
 
-    def restore(self, store: TrialStore) -> None:
-        """Put the trials into an empty store with these options."""
-        if self.space is not None:
-            store._restore(self.space, self.actions, self.policy, self.trials, self.sample)
-
 
 MAKERS: Makers = {
     **{kind: kind for kind in (OneHot, GaussianFeatures, Standardized, Kernel, MMD)},

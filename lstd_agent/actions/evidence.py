@@ -135,10 +135,9 @@ class CountedEvidence(ActionEvidence):
     def _by_batch(self) -> list[ActionCounts]:
         """Action counts as recorded, or as a deterministic policy implies."""
         trials, encoding = self.trials, self.trials.encoding
-        taken = [each for _, each in trials.batches.counted]
         policy, S = trials.policy, encoding.n_states
-        if known := [each for each in taken if each is not None]:
-            return [each or ActionCounts.none(S, known[0].n_actions) for each in taken]
+        if known := [taken for _, taken in trials.batches.counted if taken is not None]:
+            return known  # those of all batches
         if callable(policy) or np.ndim(policy) != 1 or trials.actions is None:
             raise NotFittedError(lstdq.NO_ACTIONS)
         n_actions, first = trials.actions

@@ -17,8 +17,7 @@ from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.features.rows import Kernel, Rows, are_few, dense, have_one_sum
 from lstd_agent.rows.classes import RecurrentClass, main_class, recurrent_classes
 from lstd_agent.rows.factors import Coordinates, Layer, Samples
-from lstd_agent.trials.counted import dealt, stacked
-from lstd_agent.trials.counts import TransitionCounts
+from lstd_agent.trials.counted import CountedTrials, dealt
 from lstd_agent.trials.kept import KeptTrials
 
 # Number of entries held at a time; the density from which a matrix of transitions is dense.
@@ -36,7 +35,7 @@ class CountRows(Samples):
 
     def __init__(
         self,
-        batches: Sequence[TransitionCounts],
+        batches: CountedTrials,
         table: Rows,
         terminal: int | None = None,
         *,
@@ -45,7 +44,7 @@ class CountRows(Samples):
     ) -> None:
         self.table = self.candidate_features = table
         self.rcond, self.whole_trials = rcond, sample
-        self.n_states, self.t_max = batches[0].n_states, batches[0].t_max
+        self.n_states, self.t_max = batches.n_states, batches.t_max
         self.candidates = np.arange(self.n_states)
         self._take(batches)
         seen = np.divmod(np.unique(self._moves.indices), self.n_states)
@@ -59,12 +58,12 @@ class CountRows(Samples):
         self._main, self.constant = self.terminal, float(self.terminal is None)
         self._lives = np.arange(len(seen)) != self.terminal
 
-    def _take(self, batches: Sequence[TransitionCounts]) -> None:
-        self.batches, self._stacked = list(batches), stacked(batches)
-        self._moves = self._stacked[0]
-        self.n_trials = sum(batch.n_trials for batch in batches)
-        self.trials_at = np.sum([batch.trials_at for batch in batches], axis=0)
-        self._all = np.arange(len(batches))
+    def _take(self, batches: CountedTrials) -> None:
+        self.batches, self.n_trials = batches, batches.n_trials
+        self._moves = batches.transition_counts.astype(np.float64)
+        self._stacked = self._moves, batches.reward_sums, batches.duration_sums
+        self._n_batches, self.trials_at = batches.n_batches, batches.trials_at.sum(axis=1)
+        self._all = np.arange(self._n_batches)
         self._last: list[Any] = [None, None]  # a run of timesteps, and its sums
         self.models: dict[Any, Any] = {}  # those of `lstd_agent.system.model`
 
@@ -83,7 +82,7 @@ class CountRows(Samples):
         Those of Markov states are as independent as trials.
         """
         other = self.subset(self._all)
-        other._take(dealt(self.total, n, np.random.default_rng(0)))
+        other._take(dealt(self.batches.total, n, np.random.default_rng(0)))
         return other
 
     @cached_property
@@ -105,11 +104,11 @@ class CountRows(Samples):
 
     def groups(self, n: int) -> list[IntArray]:
         """Return n groups of batches."""
-        return np.array_split(np.arange(len(self.batches)), n)
+        return np.array_split(np.arange(self._n_batches), n)
 
     def sizes(self, groups: list[IntArray]) -> IntArray:
         """Return how many trials each group has."""
-        return np.array([sum(self.batches[b].n_trials for b in group) for group in groups])
+        return np.array([self.batches.n_by_batch[group].sum() for group in groups])
 
     def merged(self, start: int, stop: int, group: IntArray | None = None) -> Iterator[Layer]:
         """Yield one layer, of all states that were seen from start up to stop."""
@@ -145,7 +144,7 @@ class CountRows(Samples):
         There is a row for each timestep (or one for all of them), group and state, in this order.
         """
         S, groups = self.n_states, groups or [self._all]
-        G, number, members = len(groups), np.zeros(len(self.batches), int), np.concatenate(groups)
+        G, number, members = len(groups), np.zeros(self._n_batches, int), np.concatenate(groups)
         for i, group in enumerate(groups):
             number[group] = i
         moves, paid, times = self._stacked if by_time else self._run(start, stop)
@@ -170,7 +169,7 @@ class CountRows(Samples):
 
     def _run(self, start: int, stop: int) -> list[Any]:
         """Return the sums of each batch over a run of timesteps; the last ones are kept."""
-        B = len(self.batches)
+        B = self._n_batches
 
         def summed(matrix: Any) -> Any:
             _, batch, place, values = self._entries(matrix, start, stop, np.arange(B))
@@ -185,7 +184,7 @@ class CountRows(Samples):
         self, matrix: Any, start: int, stop: int, group: IntArray | None = None
     ) -> tuple[IntArray, IntArray, IntArray, FloatArray]:
         """Return the timesteps, batches, columns and values of entries, in this order."""
-        B, group = len(self.batches), self._all if group is None else group
+        B, group = self._n_batches, self._all if group is None else group
         # SciPy's own slices take longer than all that follows.
         upto = matrix.indptr[start * B : stop * B + 1]
         t, batch = np.divmod(np.repeat(np.arange(start * B, stop * B), np.diff(upto)), B)
@@ -271,8 +270,3 @@ class CountRows(Samples):
     def recurrent_classes(self) -> list[RecurrentClass]:
         """The recurrent classes that the second half of all timesteps shows."""
         return recurrent_classes(self.transitions((self.t_max + 1) // 2))
-
-    @property
-    def total(self) -> TransitionCounts:
-        """The counts of all batches."""
-        return sum(self.batches[1:], self.batches[0])

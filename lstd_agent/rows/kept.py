@@ -300,5 +300,5 @@ def rows_of(batches: Batches, encoding: Encoding, rcond: float) -> CountRows | T
     if isinstance(encoding, CountedEncoding):
         terminal = encoding.terminal if encoding.ends else None
         sample = None if batches.sample is None else batches.sample.trials
-        return CountRows(batches.sums, encoding.table_rows, terminal, sample=sample, rcond=rcond)
+        return CountRows(batches.filled, encoding.table_rows, terminal, sample=sample, rcond=rcond)
     return TrialRows(batches.total, encoding.rows, encoding.ends, batches.max_bytes, rcond)

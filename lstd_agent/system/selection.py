@@ -123,7 +123,7 @@ class Held:
             return False
         source, half = self.held.source, self.held.half
         if source.are_places:
-            return all(batch.trials_at.all() for batch in source.batches)
+            return bool(source.batches.trials_at.all())
         halves = source.own[:half], source.own[half:]
         return source.n_trials >= _FEWEST_HELD_OUT and all(x.any(axis=0).all() for x in halves)
 

@@ -11,7 +11,6 @@ the order of a log, and the sample of two samples is the sample of all their tri
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
@@ -113,38 +112,36 @@ class CountedTrials:
     """Trials of counted observations, dealt into B batches, with a sample of whole trials.
 
     Fields are as in `TransitionCounts`, but batch b at timestep t has row t B + b. ``n_by_batch``
-    (B,) and ``n_at`` (B, t_max + 1) are numbers of trials. ``taken`` are action counts, if any.
+    (B,) are numbers of trials. ``taken`` are action counts, if any.
     """
 
     n_states: int
     n_by_batch: IntArray
     transition_counts: sparse.csr_array
     reward_sums: sparse.csr_array
-    n_at: IntArray | None = None
     sample: TrialSample | None = None
     taken: ActionCounts | None = None
     duration_sums: sparse.csr_array | None = None
 
     @classmethod
     def of(
-        cls, counts: TransitionCounts, b: int, n_batches: int, taken: Any, sample: Any
+        cls, counts: TransitionCounts, taken: Any = None, sample: Any = None, b: int = 0, B: int = 1
     ) -> CountedTrials:
-        """Return trials, given by what `CountedTrials` has of them, all in one batch b."""
-        n_rows, is_here = n_batches * (counts.t_max + 1), np.arange(n_batches) == b
-        row = (np.arange(n_rows + 1) + n_batches - 1 - b) // n_batches
+        """Return trials, given by what `CountedTrials` has of them, all in batch b of B."""
+        n_rows = B * (counts.t_max + 1)
+        row = (np.arange(n_rows + 1) + B - 1 - b) // B
 
         def spread(M: Any) -> Any:  # its rows become b, b + B, …, and the others are empty
             parts, shape = (M.data, M.indices, M.indptr[row]), (n_rows, M.shape[1])
             return sparse.csr_array(parts, shape=shape, copy=True)
 
         times = None if counts.duration_sums is None else spread(counts.duration_sums)
-        n_at = None if counts.n_at is None else np.outer(is_here, counts.n_at).astype(np.int64)
         if taken is not None:
             key = taken.key + b * taken.n_states**2 * taken.n_actions
-            taken = replace(taken, key=key, n_batches=n_batches)
-        n, N = np.where(is_here, counts.n_trials, 0), spread(counts.transition_counts)
-        how = n_at, sample, taken, times
-        return cls(counts.n_states, n, N.astype(np.int64), spread(counts.reward_sums), *how)
+            taken = replace(taken, key=key, n_batches=B)
+        n, N = np.where(np.arange(B) == b, counts.n_trials, 0), spread(counts.transition_counts)
+        N = N.astype(np.result_type(N.dtype, np.int64))  # sums of smaller integers may overflow
+        return cls(counts.n_states, n, N, spread(counts.reward_sums), sample, taken, times)
 
     @property
     def n_trials(self) -> int:
@@ -152,31 +149,44 @@ class CountedTrials:
         return int(self.n_by_batch.sum())
 
     @property
+    def n_batches(self) -> int:
+        """Number of batches B."""
+        return len(self.n_by_batch)
+
+    @property
     def t_max(self) -> int:
         """The last timestep."""
-        return int(self.transition_counts.shape[0]) // len(self.n_by_batch) - 1
+        return int(self.transition_counts.shape[0]) // self.n_batches - 1
 
     @property
     def nbytes(self) -> int:
         """About how much memory the matrices take, in bytes."""
         return 16 * int(self.transition_counts.nnz + self.reward_sums.nnz)
 
+    @property
+    def trials_at(self) -> NDArray[np.number]:
+        """Number of trials of each batch that have each timestep, shape (t_max + 1, B)."""
+        return np.asarray(self.transition_counts.sum(axis=1)).reshape(-1, self.n_batches)
+
     def batch(self, b: int) -> tuple[TransitionCounts, ActionCounts | None]:
         """Return the counts of a batch, and its action counts."""
-        here, n = slice(b, None, len(self.n_by_batch)), int(self.n_by_batch[b])
-        n_at = None if self.n_at is None or (self.n_at[b] == n).all() else self.n_at[b]
+        here, n = slice(b, None, self.n_batches), int(self.n_by_batch[b])
         N, R = self.transition_counts[here], self.reward_sums[here]
+        n_at = N.sum(axis=1)  # less than n where trials were cut short or explored
         times = None if self.duration_sums is None else self.duration_sums[here]
         taken = None if self.taken is None else self.taken.batch(b)
-        return TransitionCounts(self.n_states, n, N, R, n_at, times), taken
+        whole = None if (n_at == n).all() else n_at
+        return TransitionCounts(self.n_states, n, N, R, whole, times), taken
+
+    @property
+    def total(self) -> TransitionCounts:
+        """The counts of all batches."""
+        return reduce(add, (self.batch(b)[0] for b in range(self.n_batches)))
 
     def __add__(self, other: CountedTrials) -> CountedTrials:
         """Add trials dealt into as many batches; samples are joined whole."""
         names = "n_by_batch", "transition_counts", "reward_sums", "duration_sums", "sample", "taken"
         sums = {name: total(getattr(self, name), getattr(other, name)) for name in names}
-        if self.n_at is not None or other.n_at is not None:
-            trials = (e.n_by_batch[:, None] if e.n_at is None else e.n_at for e in (self, other))
-            sums["n_at"] = sum(trials, np.zeros((1, self.t_max + 1), np.int64))
         return CountedTrials(self.n_states, **sums)
 
 
@@ -273,6 +283,16 @@ class Batches:
         return [portion.batch(int(b)) for b in np.flatnonzero(portion.n_by_batch)]
 
     @property
+    def filled(self) -> CountedTrials:
+        """The counts of all batches that have any, without sample and action counts."""
+        counted: Any = self.portion
+        has = counted.n_by_batch > 0
+        rows = np.tile(has, counted.t_max + 1)
+        matrices = counted.transition_counts, counted.reward_sums, counted.duration_sums
+        N, R, times = (M if M is None or has.all() else M[rows] for M in matrices)
+        return CountedTrials(counted.n_states, counted.n_by_batch[has], N, R, duration_sums=times)
+
+    @property
     def sums(self) -> list[TransitionCounts]:
         """The counts of each batch that has any."""
         return [counts for counts, _ in self.counted]
@@ -289,7 +309,7 @@ class Batches:
         for counts, taken in batches:
             smallest = int(np.argmin(n))
             n[smallest] += counts.n_trials
-            added.append(CountedTrials.of(counts, smallest, self.n_batches, taken, sample))
+            added.append(CountedTrials.of(counts, taken, sample, smallest, self.n_batches))
             sample = None
         self.add(reduce(add, added))
 
@@ -324,36 +344,19 @@ def times_of(trials: Any) -> Any:
     return trials.durations if isinstance(trials, KeptTrials) else trials.duration_sums
 
 
-def stacked(batches: Sequence[TransitionCounts]) -> list[Any]:
-    """Return transitions, rewards and durations of B batches: rows are timesteps, then batches."""
+def dealt(counts: TransitionCounts, n: int, rng: np.random.Generator) -> CountedTrials:
+    """Deal transitions out to n batches, with the rewards and durations of their visits."""
+    N, S, T = counts.transition_counts, counts.n_states, counts.t_max + 1
+    t = np.repeat(np.arange(T), np.diff(N.indptr))
+    numbers = rng.multinomial(N.data, np.full(n, 1.0 / n))
+    each, batch = np.nonzero(numbers)
+    number, row, column = numbers[each, batch], t[each] * n + batch, N.indices[each]
+    moves = sparse.csr_array((number, (row, column)), shape=(T * n, S**2))
+    visits = sparse.csr_array((1.0 * number, (row, column // S)), shape=(T * n, S))
+    once = sparse.csr_array((1.0 * N.data, (t, N.indices // S)), shape=(T, S)).power(-1)
 
-    def of(matrices: Sequence[Any]) -> Any:
-        T, B = matrices[0].shape[0], len(matrices)
-        order = np.arange(T * B).reshape(B, T).T.ravel()
-        return sparse.csr_array(sparse.vstack(matrices, format="csr")[order], dtype=np.float64)
+    def shared(sums: Any) -> Any:
+        return None if sums is None else (sums * once)[np.repeat(np.arange(T), n)] * visits
 
-    times = [batch.duration_sums for batch in batches if batch.duration_sums is not None]
-    moves = of([batch.transition_counts for batch in batches])
-    paid = of([batch.reward_sums for batch in batches])
-    return [moves, paid, of(times) if times else None]
-
-
-def dealt(counts: TransitionCounts, n: int, rng: np.random.Generator) -> list[TransitionCounts]:
-    """Deal transitions out to n groups, with the rewards and durations of their visits."""
-    N, S = counts.transition_counts, counts.n_states
-    state = np.repeat(np.arange(N.shape[0]), np.diff(N.indptr)), N.indices // S
-
-    def visits(numbers: Any) -> sparse.csr_array:
-        return sparse.csr_array((numbers.astype(np.float64), state), shape=(N.shape[0], S))
-
-    once = visits(N.data).power(-1)
-    groups = []
-    for part in rng.multinomial(N.data, np.full(n, 1.0 / n)).T:
-        # Zeros are removed in place, so the arrays are copied first.
-        transitions = sparse.csr_array((part, N.indices, N.indptr), shape=N.shape, copy=True)
-        transitions.eliminate_zeros()
-        share = visits(part) * once
-        n_at, rewards = np.asarray(transitions.sum(axis=1)), counts.reward_sums * share
-        times = None if counts.duration_sums is None else counts.duration_sums * share
-        groups.append(TransitionCounts(S, int(n_at.max()), transitions, rewards, n_at, times))
-    return groups
+    n_by_batch, paid = moves.sum(axis=1).reshape(T, n).max(axis=0), shared(counts.reward_sums)
+    return CountedTrials(S, n_by_batch, moves, paid, duration_sums=shared(counts.duration_sums))

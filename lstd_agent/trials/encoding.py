@@ -358,14 +358,9 @@ def make_encoding(
 ) -> Encoding:
     """Return the encoding of an observation space."""
     check_choice("observations", observations, get_args(ObservationKind))
-    kind = CountedEncoding if are_counted(space, observations) else VectorEncoding
-    return kind(space, features, ends)
-
-
-def are_counted(space: Space[Any], observations: ObservationKind) -> bool:
-    """Whether observations are counted; ``"auto"`` is as `MAX_COUNTED` says."""
-    if observations != "auto":
-        return observations == "counted"
-    numbering = Numbering.of(space)
-    is_small = numbering is not None and numbering.n <= MAX_COUNTED
-    return is_small or isinstance(space, spaces.Discrete)
+    is_counted = observations == "counted"
+    if observations == "auto":
+        numbering = Numbering.of(space)
+        is_small = numbering is not None and numbering.n <= MAX_COUNTED
+        is_counted = is_small or isinstance(space, spaces.Discrete)
+    return (CountedEncoding if is_counted else VectorEncoding)(space, features, ends)

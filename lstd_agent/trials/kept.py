@@ -24,7 +24,6 @@ NO_TIME = (
 )
 
 _WHERE = "at timestep {1} of trial {0}"
-_CHUNK = 2**20  # about so many entries are copied at a time
 
 # Numbers of different halves and wholes of trials agree from this ratio on; so few different trials
 # may be all that a nearly deterministic task has, in all or for each start.
@@ -238,10 +237,8 @@ def together(
             whole = parts[name] = _allocated(shape, np.result_type(*pieces), in_file)
             if order is None:
                 np.concatenate(pieces, out=whole)
-                continue
-            step = max(1, _CHUNK // whole[:1].size)
-            for i in range(0, len(order), step):
-                whole[i : i + step] = pieces[0][order[i : i + step]]
+            else:
+                np.take(pieces[0], order, axis=0, out=whole, mode="clip")  # other modes buffer
     return KeptTrials(**parts)
 
 

@@ -75,7 +75,7 @@ class Counter:
     """Counts transitions of trials: trial i is in batch ``(first + i) % n_batches``."""
 
     def __init__(self, recording: Recording, first: int = 0) -> None:
-        self._how, self._first, self._t, self._is_cut = recording, first, 0, False
+        self._how, self._first, self._t = recording, first, 0
         # Entries of the matrices of transitions, rewards and durations: rows, columns and values.
         self._entries: tuple[list[Any], ...] = [], [], []
         self._taken: ActionCounts | None = None
@@ -90,7 +90,6 @@ class Counter:
             self._taken = total(self._taken, self._how.by_action(trials, batch[:, None]))
         if own is not None and own.all():
             own = None
-        self._is_cut |= own is not None
         step = max(1, min(_CHUNK // n, (LARGEST_KEY - 1) // (B * S**2)))
         for t in range(0, trials.t_max + 1, step):
             here = slice(t, t + step)
@@ -118,8 +117,7 @@ class Counter:
                 matrices.append(sparse.csr_array((value, column, start), shape=(B * T, width)))
         N, R, *times = matrices
         n_by_batch = np.bincount((self._first + np.arange(n_trials)) % B, minlength=B)
-        n_at = N.sum(axis=1).reshape(T, B).T.astype(np.int64) if self._is_cut else None
-        return CountedTrials(S, n_by_batch, N, R, n_at, sample, self._taken, *times)
+        return CountedTrials(S, n_by_batch, N, R, sample, self._taken, *times)
 
 
 Taken: TypeAlias = tuple[IntArray, BoolArray]

@@ -137,27 +137,20 @@ def _columns(space: Space[Any], batch: Any, convert: Any) -> NDArray[Any]:
 def _flatten(space: Space[Any], array: NDArray[Any]) -> NDArray[Any]:
     """Return observations (n, ...) of a space without members as vectors (n, k)."""
     flat_size(space)
-    if isinstance(space, spaces.Discrete):
-        return _one_hot(array - space.start, int(space.n), space)
-    if isinstance(space, spaces.MultiDiscrete):
-        columns = (array - space.start).reshape(len(array), -1).T
-        sizes = space.nvec.ravel().tolist()
-        choices = [_one_hot(c, n, space) for c, n in zip(columns, sizes, strict=True)]
-        return np.concatenate(choices, axis=1)
+    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
+        sizes = np.ravel(space.nvec if isinstance(space, spaces.MultiDiscrete) else space.n)
+        choices = (array - space.start).reshape(len(array), -1)
+        columns = zip(choices.T, sizes.tolist(), strict=True)
+        one_hot = np.concatenate([choice[:, None] == np.arange(n) for choice, n in columns], axis=1)
+        if np.count_nonzero(one_hot) != choices.size:
+            raise InvalidInputError(f"an observation has a choice that {space} does not hold")
+        return one_hot.astype(np.uint8)
     if array.ndim == 0:
         raise TypeError("a batch has one observation a row")
     flat = array.reshape(len(array), -1)
     if flat.dtype.kind not in "fiub":
         raise TypeError("observations must be real numbers")
     return flat.astype(np.uint8) if flat.dtype.kind == "b" else flat
-
-
-def _one_hot(choice: NDArray[Any], n: int, space: Space[Any]) -> NDArray[np.uint8]:
-    """Return choices (m,) from 0 to n - 1 as rows with a single 1, shape (m, n)."""
-    rows = np.arange(n) == choice[:, None]
-    if not rows.any(axis=1).all():
-        raise InvalidInputError(f"an observation has a choice that {space} does not hold")
-    return np.asarray(rows, dtype=np.uint8)
 
 
 def flat_size(space: Space[Any]) -> int:

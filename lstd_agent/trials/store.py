@@ -10,21 +10,19 @@ import threading
 from collections.abc import Iterable
 from concurrent.futures import Executor
 from dataclasses import replace
-from functools import reduce
 from inspect import signature
-from operator import add
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 import lstd_agent.trials.encoded_logs as logs
 from lstd_agent.errors import InvalidInputError, NotFittedError, check_choice, check_integer
 from lstd_agent.features.tables import Features, Standardized
 from lstd_agent.trials.collect import AnyEnv, Explore, Request
-from lstd_agent.trials.counted import Batches, Portion, TrialSample
+from lstd_agent.trials.counted import Batches, Portion
 from lstd_agent.trials.counts import TransitionCounts
 from lstd_agent.trials.encoding import Encoding, ObservationKind, make_encoding
 from lstd_agent.trials.kept import KeptTrials
@@ -139,7 +137,7 @@ class TrialStore(UserLoop):
     @property
     def counts(self) -> TransitionCounts:
         """The counts of all trials so far, for `add` of another agent; not of vectors."""
-        return reduce(add, self._some_batches(are_kept=False).sums)
+        return self._some_batches(are_kept=False).filled.total
 
     @property
     def kept_trials(self) -> KeptTrials:
@@ -373,21 +371,16 @@ class TrialStore(UserLoop):
             return features
         return Standardized(features)
 
-    def _restore(
-        self,
-        space: gym.Space[Any],
-        actions: ActionNumbers | None,
-        policy: NDArray[Any] | None,
-        trials: Any,
-        sample: TrialSample | None,
-    ) -> None:
-        """Put the parts of a file into a new agent: see `lstd_agent.persistence.SavedAgent`."""
-        self._encoding, self._actions = self._encoding_of(space), actions
-        self._stated = None if policy is None else StatedPolicy(policy)
-        if isinstance(trials, KeptTrials):
-            self._batches.add(trials)
-        elif trials:
-            self._batches.add_counts(trials, sample)
+    def _restore(self, saved: Any) -> None:
+        """Put a `lstd_agent.persistence.SavedAgent` into a new agent."""
+        if saved.space is None:
+            return
+        self._encoding, self._actions = self._encoding_of(saved.space), saved.actions
+        self._stated = None if saved.policy is None else StatedPolicy(saved.policy)
+        if isinstance(saved.trials, KeptTrials):
+            self._batches.add(saved.trials)
+        elif saved.trials:
+            self._batches.add_counts(saved.trials, saved.sample)
         self._add_waiting()
 
 

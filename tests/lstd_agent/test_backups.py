@@ -18,6 +18,7 @@ from lstd_agent.problems import ChainRows
 from lstd_agent.rows.counts import CountRows
 from lstd_agent.rows.kept import TrialRows
 from lstd_agent.system.solve import Subsets
+from lstd_agent.trials.counted import CountedTrials
 from unichain_gym import TabularMDP, make_mdp, simulate_counts
 
 pytestmark = pytest.mark.filterwarnings("ignore::lstd_agent.errors.FitWarning")
@@ -35,7 +36,7 @@ def places(seed: int = 0, m: int = 30) -> tuple[Any, Any]:
 
 def counts_of(states: Any, rewards: Any, table: Any) -> CountRows:
     counts = SeminormLSTDAgent(table).add(KeptTrials.of(states, rewards)).counts
-    return CountRows([counts], table)
+    return CountRows(CountedTrials.of(counts), table)
 
 
 def trials_of(states: Any, rewards: Any, table: Any, lengths: Any = None) -> TrialRows:

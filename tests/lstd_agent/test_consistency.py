@@ -16,6 +16,7 @@ from lstd_agent.errors import InvalidInputError
 from lstd_agent.problems import ChainRows, random_chain, random_features
 from lstd_agent.rows.counts import CountRows
 from lstd_agent.rows.factors import factor_of
+from lstd_agent.trials.counted import CountedTrials
 from lstd_agent.trials.counts import TransitionCounts
 from lstd_agent.trials.encoding import make_encoding
 from lstd_agent.trials.recording import LockstepTrials, Recording
@@ -58,7 +59,7 @@ def sampled_moments(chain: Any, features: Any, n_trials: int, n_replicates: int)
     for _ in range(n_replicates):
         drawn = simulate_counts(chain, n_trials, T_MAX, rng)
         counts = TransitionCounts(6, n_trials, drawn.transition_counts, drawn.reward_sums)
-        source = CountRows([counts], features)
+        source = CountRows(CountedTrials.of(counts), features)
         found.append(moments_of(source, in_features(source, features), n_trials))
     return [np.stack(parts) for parts in zip(*found, strict=True)]
 

@@ -23,6 +23,7 @@ from lstd_agent.problems import random_chain
 from lstd_agent.rows.classes import recurrent_classes
 from lstd_agent.rows.counts import CountRows
 from lstd_agent.system.distances import sampled_distance
+from lstd_agent.trials.counted import CountedTrials
 from lstd_agent.trials.kept import KeptTrials
 from unichain_gym import UnichainVectorEnv, simulate_counts
 
@@ -49,7 +50,7 @@ def test_sparse_systems_agree_with_dense_ones(
     options = FitOptions(anchors=anchors, backup=backup)
 
     def make() -> Any:
-        source = CountRows([counts], np.eye(chain.n_states))
+        source = CountRows(CountedTrials.of(counts), np.eye(chain.n_states))
         return source.is_sparse, options.fit(source, 1)
 
     (_, dense), (is_sparse, other) = both_kinds(monkeypatch, make)
@@ -69,7 +70,7 @@ def test_a_line_of_3000_states_has_its_exact_values() -> None:
     agent = SeminormLSTDAgent(OneHot(), n_batches=1)
     rewards = -(states[:, :-1] > 0).astype(float)
     agent.add_trials(states, rewards, observation_space=spaces.Discrete(n))
-    source = CountRows([agent.counts], np.eye(n))
+    source = CountRows(CountedTrials.of(agent.counts), np.eye(n))
     assert source.is_sparse
     for anchors in ([0], [0, 7, 1500]):
         found = FitOptions(anchors=anchors, backup="one_step", gain=0.0).fit(source, 1).system
@@ -92,7 +93,7 @@ def test_a_hundred_thousand_states_are_fitted_without_all_pairs_of_them() -> Non
     table = np.stack([np.arange(n) ** p for p in (0.0, 0.5, 1.0)], axis=1)
     sample = KeptTrials(np.array(trials).T, rewards)
     counts = SeminormLSTDAgent(table).add(KeptTrials.of(sample.observations, rewards)).counts
-    source = CountRows([counts], table, sample=sample)
+    source = CountRows(CountedTrials.of(counts), table, sample=sample)
     for distance in ("mmd", "tv", MMD("linear")):
         assert np.isfinite(sampled_distance(distance, source)(0, 1, 5)).all()
     assert np.isfinite(FitOptions(anchors=[0, 8]).fit(source, 1).system.weights).all()

@@ -15,6 +15,7 @@ from lstd_agent.errors import EvaluationError, InvalidInputError
 from lstd_agent.fit_options import FitOptions, Fitted
 from lstd_agent.rows.counts import CountRows
 from lstd_agent.system.model import pooled_model
+from lstd_agent.trials.counted import CountedTrials
 from unichain_gym import make_mdp, simulate_counts
 
 pytestmark = pytest.mark.filterwarnings("ignore::lstd_agent.errors.FitWarning")
@@ -25,7 +26,9 @@ def counts_of(states: Any, rewards: Any, n_states: int) -> Any:
 
 
 def fitted(counts: Any, table: Any, anchors: Any, gain: float) -> Fitted:
-    return FitOptions(anchors=anchors, backup="model", gain=gain).fit(CountRows([counts], table), 1)
+    return FitOptions(anchors=anchors, backup="model", gain=gain).fit(
+        CountRows(CountedTrials.of(counts), table), 1
+    )
 
 
 class Sums:
@@ -39,7 +42,7 @@ class Sums:
 
 
 def model_of(states: Any, rewards: Any, n_states: int, gain: float, main: int) -> Any:
-    source = CountRows([counts_of(states, rewards, n_states)], np.eye(n_states))
+    source = CountRows(CountedTrials.of(counts_of(states, rewards, n_states)), np.eye(n_states))
     return pooled_model(source, gain, main)
 
 
@@ -82,7 +85,7 @@ def test_one_feature_a_state_and_sparse_ones_give_the_pooled_values() -> None:
     states = (np.arange(S)[:, None] + np.arange(6)) % S
     rewards = np.where(states[:, :5] == 0, float(S), 0.0)
     counts = counts_of(states, rewards, S)
-    assert CountRows([counts], np.eye(S)).is_sparse
+    assert CountRows(CountedTrials.of(counts), np.eye(S)).is_sparse
     system = fitted(counts, np.eye(S), [0, 2], 1.0).system
     assert system.references.main == 0
     assert_allclose(system.weights[1] + system.offsets[1], -((S - np.arange(S)) % S), atol=1e-6)

@@ -15,6 +15,7 @@ from lstd_agent.rows.counts import CountRows
 from lstd_agent.system.approximators import System
 from lstd_agent.system.distances import total_variation
 from lstd_agent.system.neighborhoods import AnchorSearch
+from lstd_agent.trials.counted import CountedTrials
 from lstd_agent.trials.counts import TransitionCounts
 from unichain_gym import simulate_counts
 from unichain_gym.suite import MNEMONICS
@@ -27,7 +28,7 @@ def sampled(chain: Any, n_trials: int, t_max: int, seed: int = 0) -> TransitionC
 
 def fitted(counts: TransitionCounts, table: Any, anchors: Any, **options: Any) -> System:
     rcond = options.get("rcond", 1e-10)
-    source = CountRows([counts], table, rcond=rcond)
+    source = CountRows(CountedTrials.of(counts), table, rcond=rcond)
     return FitOptions(anchors=anchors, backup="one_step", **options).fit(source, 1).system
 
 
@@ -50,7 +51,7 @@ def test_the_cutoff_does_not_matter_from_1e_12_to_1e_8(mnemonic: str) -> None:
     S = chain.n_states
     counts = sampled(chain, 10_000, 300)
     scale = np.ptp(chain.bias) + 1.0
-    source = CountRows([counts], np.eye(S))
+    source = CountRows(CountedTrials.of(counts), np.eye(S))
     distance = total_variation(source.visits, source.trials_at)
     n_hanging = 0
     for features in [np.eye(S), *(random_features(S, d, 0) for d in (max(1, S // 5), S // 2, S))]:
