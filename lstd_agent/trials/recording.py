@@ -290,7 +290,9 @@ class SequentialTrials:
             states = self.encoding.compact(self.encoding.encode_held(self._held))
         except InvalidInputError as error:
             t = first_refused(self.encoding.encode_held, ([held] for held in self._held))
-            told = f"{error} at timestep {t}. This trial is lost: drop_trial() forgets it"
+            told = (
+                f"{error} at timestep {t}. This trial is lost (drop_trial() of a loop forgets it)"
+            )
             raise InvalidInputError(told) from None
         if self.terminated:  # one more state, as in trials that go on
             states = np.append(states, states[-1:], axis=0)

@@ -161,7 +161,7 @@ class TrialStore(UserLoop):
         env: AnyEnv | EnvSource,
         policy: Policy,
         n_trials: int,
-        t_max: int,
+        t_max: int | None = None,
         seed: int | None = None,
         *,
         batched: bool | None = None,
@@ -186,7 +186,8 @@ class TrialStore(UserLoop):
         policy : array_like, callable or OptimalPolicy
             An action a state (S,), action probabilities (S, A), or a function of observations.
         n_trials, t_max : int
-            Number of trials, each over timesteps 0 to t_max, the same in every collection.
+            Number of trials, each over timesteps 0 to t_max, the same in every collection: by
+            default the trials' so far.
         seed : int, optional
             The same seed, environment, policy and size of shards give the same trials.
         batched : bool or None
@@ -206,6 +207,8 @@ class TrialStore(UserLoop):
             out. 0 records actions alone.
         """
         how = batched, progress, workers, executor, shard_size, explore
+        if (t_max := self._t_max if t_max is None else t_max) is None:
+            raise InvalidInputError("the first trials need t_max, the last timestep of each")
         request = Request(n_trials, t_max, seed, *how)
         space, action_space = spaces_of(env)
         with self._lock:
