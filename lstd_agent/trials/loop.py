@@ -215,8 +215,8 @@ class UserLoop:
         numbers, none = self._attached, np.zeros(shape, dtype=bool)
         if action is None:
             return np.full(shape, -1), none
-        if numbers is None:
-            told = "action= takes Discrete actions: call attach(env) with an environment of these"
+        if numbers is None or self._actions not in (None, numbers):
+            told = "action= takes Discrete actions, those of earlier trials: call attach(env) first"
             raise InvalidInputError(told)
         number = plain_array(action, "an action")
         is_integer = number.shape == shape and number.dtype.kind in "iu"
