@@ -197,7 +197,8 @@ class SeminormLSTDAgent(TrialStore):
         Parameters
         ----------
         observations : one observation, or a batch of m
-            Any of the space, also unseen ones (see `coverage`).
+            Any of the space, also unseen ones (see `coverage`); None for the end of a task that
+            absorbs, of value 0. The values of observations at the end are generalizations.
         t : int or array_like of int, shape (m,), optional
             Timesteps; without t, the neighbourhood with most samples of the observation predicts.
 
@@ -247,9 +248,15 @@ class SeminormLSTDAgent(TrialStore):
         Raises
         ------
         InvalidInputError
-            By returns, with another timestep than 0.
+            By returns, with another timestep than 0; if a counted task that absorbs may end at a or
+            b, since no trial goes on from there.
         """
         if check_choice("by", by, ("fit", "returns")) == "fit":
+            encoding = self._last_fit.encoding
+            for side in (a, b) if encoding.ends and encoding.is_counted else ():
+                if side is not None and not self.coverage(side).all():
+                    told = f"no trial goes on from {side!r}: if the task ends there, ask for None, "
+                    raise InvalidInputError(f"{told}of value 0; otherwise collect trials of it")
             return self._last_fit.compare(a, b, t, self.diagnostics())
         if t is not None and np.any(np.asarray(t) != 0):
             raise InvalidInputError(f"by='returns' compares starts, at timestep 0; got t={t!r}")

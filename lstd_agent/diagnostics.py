@@ -272,9 +272,9 @@ class Diagnostics:
         if self.gain_rows == "mean":
             found.append(
                 "the tail does not determine the gain (effective share of the samples "
-                f"{self.gain_share:.2g}): {self.gain:.6g} is its mean reward, "
-                f"and an error of it changes a start's value by up to {self.stop} times as much: "
-                f"{more}, use fewer features, leave time out of the observations, or give gain="
+                f"{self.gain_share:.2g}): {self.gain:.6g} is its mean reward, and an error of it "
+                f"changes a start's value by up to {self.stop} times as much: {more}, use fewer "
+                "features, leave time out of the observations, or give gain= (0 if all trials end)"
             )
         if self.gain_off:
             found.append(

@@ -284,7 +284,13 @@ class Fit:
             share = model.open_share[states]
         else:
             share = self.fitted.open_share(self.encoding.rows(states), neighborhood)
-        return np.asarray(seen & (share <= OPEN_TOLERANCE))
+        return np.asarray(seen & (share <= OPEN_TOLERANCE) | self._are_zero(states))
+
+    def _are_zero(self, states: States) -> BoolArray:
+        """Whether states (m,) are vectors' end, which has no samples, if trials have ended."""
+        if self.source.are_places or self.source.constant:
+            return np.zeros(len(states), dtype=bool)
+        return np.asarray(np.isnan(states).any(axis=1))
 
     @cached_property
     def jackknife(self) -> Jackknife:
@@ -357,7 +363,7 @@ class Fit:
             errors[here] = unseen_errors(n[here], values[here], others, weight)
         known = self.jackknife.seen_without_each(states, neighborhood)
         known &= self.states_determined(states, neighborhood)
-        return np.where(known, errors, np.inf)
+        return np.where(self._are_zero(states), 0.0, np.where(known, errors, np.inf))
 
 
 def of_each(by_neighborhood: FloatArray, neighborhood: IntArray) -> FloatArray:

@@ -46,13 +46,10 @@ def mark_anchors(axes: Axes, anchors: ArrayLike) -> None:
 
 
 def _candidate_places(fit: Fit) -> tuple[FloatArray, str]:
-    """Return where candidates are on an axis: at their number, or else at their index."""
-    source = fit.source
-    states = [np.ravel(state) for state in source.candidates]
-    if all(state.size == 1 for state in states):
-        name = "state" if source.are_places else "observation"
-        return np.array(states, dtype=np.float64)[:, 0], name
-    return np.arange(len(states), dtype=np.float64), "index of a stored observation"
+    """Return where candidates are on an axis: at their number, or at the first of several."""
+    states = np.asarray(fit.source.candidates, dtype=np.float64)
+    names = "state" if fit.source.are_places else "observation", "first number of an observation"
+    return states.reshape(len(states), -1)[:, 0], names[states[0].size > 1]
 
 
 def _draw_values(axes: Axes, fit: Fit) -> None:
@@ -93,26 +90,18 @@ def _standard_errors(fit: Fit, candidates: IntArray, k: int) -> FloatArray:
 
 
 def _draw_occupancies(axes: Any, fit: Fit) -> None:
-    """Draw occupancy over time; for vectors of several numbers, by neighborhood."""
+    """Draw occupancy over time, of vectors by their first number."""
     axes.set_title("Occupancy")
     source = fit.source
     place, label = _candidate_places(fit)
-    if label not in ("state", "observation"):
-        how: Any = {"aspect": "auto", "interpolation": "nearest", "cmap": SEQUENTIAL}
-        image = axes.imshow(fit.system.occupancy, vmin=0.0, **how)
-        axes.yaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
-        axes.set(xlabel=label, ylabel="neighborhood")
-        axes.grid(visible=False)
-        axes.figure.colorbar(image, ax=axes, label="occupancy", aspect=15, pad=0.01)
-        return
     if label == "state":
         edges = np.append(place, place[-1] + 1.0) - 0.5
         visits = source.visits.toarray()
         shares = visits / np.maximum(visits.sum(axis=1, keepdims=True), 1)
     else:
-        trials = source.whole_trials.states(_N_TRIALS)
+        trials = source.whole_trials.states(_N_TRIALS)[:, :, 0]
         edges = np.histogram_bin_edges(trials[np.isfinite(trials)], _N_BINS)
-        counts = [np.histogram(at[np.isfinite(at)], edges)[0] for at in trials[:, :, 0].T]
+        counts = [np.histogram(at[np.isfinite(at)], edges)[0] for at in trials.T]
         shares = np.array(counts) / len(trials)
     # A heat map of the share of trials over time; shares of 0 are left white.
     from matplotlib.colors import LogNorm

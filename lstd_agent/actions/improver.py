@@ -157,7 +157,11 @@ class Improver:
         if len(finite := told[np.isfinite(told)]):
             half = f"(half of them by {np.median(finite):.1f})"
             lines[0] += f", by {finite.min():.1f} standard errors or more {half}"
-        if pairs := [each for each in undecided if np.isfinite(each.standard_error)]:
+        known = [each for each in undecided if np.isfinite(each.standard_error)]
+        pairs = [each for each in known if each.difference < _TOLD * each.standard_error]
+        if n_better := len(known) - len(pairs):
+            lines.append(f"pairs that are better than the policy's, to be taken: {n_better}")
+        if pairs:
             lines.append(f"undecided pairs, by {_TOLD:g} standard errors: {len(pairs)}")
             pairs.sort(key=lambda each: -each.difference / each.standard_error)
             lines += [f"  {each}" for each in pairs[:_SHOWN]]

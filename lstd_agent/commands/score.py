@@ -23,7 +23,7 @@ from lstd_agent.environments import import_here
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.problems import ENVIRONMENTS, RHOS
 from lstd_agent.results import open_executor, provenance
-from lstd_agent.scoring import BUILT_IN, MEASURES, Method, ScoringError, score
+from lstd_agent.scoring import BUILT_IN, MEASURES, REFERENCE, Method, ScoringError, score
 
 _EXAMPLE = """examples:
   unichain score my_package:my_method --envs h6 c10 --seeds 5
@@ -33,6 +33,10 @@ _EXAMPLE = """examples:
 def conduct(args: argparse.Namespace) -> int:
     """Score, write tables and rows, and print the tables."""
     methods = dict(map(_named, args.methods))
+    every, n = {*methods, REFERENCE, *args.against}, len(args.envs) * args.seeds
+    if not args.quiet:
+        of = f"of {', '.join(sorted(every))} on {', '.join(args.envs)} with {args.seeds} seeds each"
+        running.say(f"{len(every) * n} tasks {of}; rows are kept in {args.out}{os.sep}")
     with running.rows_kept(args.out / "score_rows.jsonl"), open_executor(args.dask) as executor:
         try:
             names = "rhos", "seeds", "against", "out", "workers"

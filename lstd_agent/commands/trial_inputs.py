@@ -153,16 +153,10 @@ def check_cost(args: argparse.Namespace, envs: Any, policy: FloatArray, t_max: i
     rate = envs.num_envs * (few + 1) / (time.perf_counter() - start)
     minutes = n_steps / rate / 60.0
     cost = f"{args.trials:,} trials of {t_max + 1:,} timesteps are {n_steps:.3g} steps, about "
-    cost += f"{_duration(minutes)} at the {rate:.2g} steps a second of this machine"
+    cost += f"{minutes:.0f} minutes at the {rate:.2g} steps a second of this machine"
     if minutes > args.max_minutes:
         told = f"{cost}: give a smaller --t-max (without it, ten times the mixing time is taken)"
-        told += f" or fewer --trials, or allow more than {_duration(args.max_minutes)} with "
-        raise InvalidInputError(f"{told}--max-minutes")
+        told += f" or fewer --trials, or allow more than --max-minutes {args.max_minutes:g}"
+        raise InvalidInputError(told)
     if minutes > 1.0 and not args.quiet:
         say(cost)
-
-
-def _duration(minutes: float) -> str:
-    if minutes < 120.0:
-        return f"{minutes:.0f} minutes"
-    return f"{minutes / 60.0:.3g} hours" if minutes < 2880.0 else f"{minutes / 1440.0:.3g} days"

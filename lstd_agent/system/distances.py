@@ -67,7 +67,7 @@ _MOST_OF_GRAM, _MOST_TABULATED, _MOST_NUMBERS = 10_000, 4000, 2**22
 
 def total_variation(visits: sparse.csr_array, n_at: FloatArray | IntArray) -> SquaredDistance:
     """Return squared total variation by visits (t_max + 1, S) of n_at (t_max + 1,) trials."""
-    p = sparse.csr_array(sparse.diags_array(1.0 / n_at) @ visits)
+    p = sparse.csr_array(sparse.diags_array(1.0 / np.maximum(n_at, 1)) @ visits)
 
     def squared(anchor: int, start: int, stop: int) -> FloatArray:
         here = p[np.full(stop - start, anchor)]

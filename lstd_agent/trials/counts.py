@@ -21,6 +21,8 @@ from lstd_agent.trials.spaces import MAX_REWARD
 
 LARGEST_KEY = 2**62
 
+_ROUNDING = 1e-13  # of squares, relative to their sum
+
 
 @dataclass(frozen=True, eq=False)
 class TransitionCounts:
@@ -342,8 +344,9 @@ class ActionCounts:
         mean = self._by_pair(paid + self.count * v) / seen
         # Squares are about the mean: rounding of large squares would hide small variances.
         about = v - mean.ravel()[self.pair]
-        squares = paid_squares + 2.0 * paid * about + self.count * about**2
-        deviations = np.maximum(self._by_pair(squares), 0.0)
+        whole = paid_squares + self.count * about**2
+        deviations = self._by_pair(whole + 2.0 * paid * about)
+        deviations[deviations <= _ROUNDING * self._by_pair(whole)] = 0.0
         typical = deviations.sum() / max(n.sum(), 1.0)
         return np.asarray((deviations + typical) / seen)
 

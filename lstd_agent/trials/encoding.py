@@ -48,6 +48,7 @@ class _Shared:
     table_rows: Any = None
     dtype: Any = None
     terminal: Any
+    end: States
 
     def __init__(self, space: Space[Any], features: Features, ends: bool) -> None:
         self.space, self.ends = space, ends
@@ -89,8 +90,11 @@ class _Shared:
     def encode_any(self, observations: Any) -> tuple[States, tuple[int, ...]]:
         """Return the states of one observation or a batch of m, and its shape, () or (m,).
 
-        Discrete ones may have any shape; of a Dict or Tuple space a list holds single ones.
+        Discrete ones may have any shape; of a Dict or Tuple space a list holds single ones. None is
+        the end of a task.
         """
+        if observations is None and self.ends:
+            return self.end.copy(), ()
         if self.is_discrete:
             states = self.encode(observations)
             return states.ravel(), states.shape
@@ -150,7 +154,7 @@ class CountedEncoding(_Shared):
         self.numbering, self.n, self.terminal = numbering, numbering.n, numbering.n
         self.is_discrete = isinstance(space, spaces.Discrete)
         self.start = int(numbering.low[0])
-        self.n_states = self.n + ends
+        self.n_states, self.end = self.n + ends, np.array([self.n])
         self.dtype = np.min_scalar_type(self.n_states - 1)
         self._numbers: dict[Any, int] = {}  # of observations of several parts that came before
         observed = self.observed(np.arange(self.n))
@@ -237,7 +241,8 @@ class CountedEncoding(_Shared):
 
     def _misfit(self, observations: Any) -> InvalidInputError:
         told = f"observations must be integers from {self.start} to {self.start + self.n - 1}"
-        return InvalidInputError(f"{told}; got {observations!r}")
+        shown = observations.item() if isinstance(observations, np.generic) else observations
+        return InvalidInputError(f"{told}; got {shown!r}")
 
 
 def _key(observation: Any) -> Any:
@@ -257,6 +262,7 @@ class VectorEncoding(_Shared):
     def __init__(self, space: Space[Any], features: Features, ends: bool) -> None:
         super().__init__(space, features, ends)
         self.n_components = flat_size(space)
+        self.end = np.full((1, self.n_components), np.nan)
         self._compute = vector_features(features)
         # The shape of observations that only need their own axes flattened.
         self._shape = space.shape if isinstance(space, spaces.Box) else None

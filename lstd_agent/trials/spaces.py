@@ -113,6 +113,8 @@ def leaves(space: Space[Any], batch: Any) -> list[tuple[Space[Any], Any]]:
         return [(space, batch)]
     if isinstance(space, spaces.Tuple) and len(batch) != len(inner):
         raise ValueError(f"it does not have {len(inner)} members")
+    if isinstance(space, spaces.Dict) and not {*space} <= {*getattr(batch, "keys", tuple)()}:
+        raise ValueError(f"it is no dict of {', '.join(map(repr, space))}")
     return [leaf for key, member in inner for leaf in leaves(member, batch[key])]
 
 

@@ -98,7 +98,7 @@ class TrialStore(UserLoop):
         """Forget all trials, observations, policies and fits; the options stay."""
         with self._lock:
             self._batches = Batches(self.n_batches, self.n_stored_trials, self.max_bytes)
-            self._encoding = self._actions = None
+            self._encoding = self._actions = self._attached = None
             self._stated = self._actor = self._sequential = self._lockstep = None
         return self
 
@@ -159,7 +159,7 @@ class TrialStore(UserLoop):
         env: AnyEnv | EnvSource,
         policy: Policy,
         n_trials: int,
-        t_max: int,
+        t_max: int | None = None,
         seed: int | None = None,
         *,
         batched: bool | None = None,
@@ -184,7 +184,8 @@ class TrialStore(UserLoop):
         policy : array_like, callable or OptimalPolicy
             An action a state (S,), action probabilities (S, A), or a function of observations.
         n_trials, t_max : int
-            Number of trials, each over timesteps 0 to t_max, the same in every collection.
+            Number of trials, each over timesteps 0 to t_max, the same in every collection: by
+            default the trials' so far.
         seed : int, optional
             The same seed, environment, policy and size of shards give the same trials.
         batched : bool or None
@@ -204,6 +205,8 @@ class TrialStore(UserLoop):
             out. 0 records actions alone.
         """
         how = batched, progress, workers, executor, shard_size, explore
+        if (t_max := self._t_max if t_max is None else t_max) is None:
+            raise InvalidInputError("the first trials need t_max, the last timestep of each")
         request = Request(n_trials, t_max, seed, *how)
         space, action_space = spaces_of(env)
         with self._lock:

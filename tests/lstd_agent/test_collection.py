@@ -299,3 +299,14 @@ def test_a_table_that_is_written_to_changes_nothing() -> None:
     before = agent.fit().predict(np.arange(6))
     table[:] = 7.0
     assert_array_equal(agent.fit().predict(np.arange(6)), before)
+
+
+def test_further_trials_have_the_timesteps_of_the_first() -> None:
+    agent = SeminormLSTDAgent(OneHot())
+    env = gym.make("unichain_gym:Unichain-h6-v0")
+    with pytest.raises(InvalidInputError, match="the first trials need t_max"):
+        agent.collect(env, np.zeros(6, dtype=int), 5)
+    agent.collect(env, np.zeros(6, dtype=int), 5, t_max=7).collect(env, np.zeros(6, dtype=int), 5)
+    assert (agent.n_trials, agent.counts.t_max) == (10, 7)
+    with pytest.raises(InvalidInputError, match=r"integers from 0 to 5; got 70 in trial 0"):
+        agent.add_trials(np.array([[0, 70]]), np.zeros((1, 1)))

@@ -320,3 +320,56 @@ def test_waiting_trials_are_added_up_by_the_room_that_they_take() -> None:
         waiting.append(agent._n_waiting)
     assert waiting == [1, 0, 1, 0]
     assert agent.n_trials == 4
+
+
+def test_actions_of_a_loop_serve_action_values_like_those_of_a_log() -> None:
+    rng: Any = np.random.default_rng(0)
+    env = gym.make_vec("unichain_gym:Unichain-h6-v0", num_envs=80)
+    states, rewards, actions, t_max = [env.reset(seed=0)[0]], list[Any](), list[Any](), 30
+    for _ in range(t_max + 1):
+        actions.append(np.where(rng.random(80) < 0.3, rng.integers(2, size=80), POLICY[states[-1]]))
+        state, reward, *_ = env.step(actions[-1])
+        states.append(state)
+        rewards.append(reward)
+    agents = batch, single, some, log = [SeminormLSTDAgent(np.eye(6)) for _ in range(4)]
+    for agent in agents[:3]:
+        agent.attach(env, t_max=t_max)
+    log.add_trials(*map(np.transpose, (states, rewards, actions)))
+    for t in range(t_max + 1):
+        batch.observe(t, states[t], rewards[t], states[t + 1], action=actions[t])
+    batch.end_trial()
+    for i in range(80):
+        for t in range(t_max + 1):
+            step = t, int(states[t][i]), float(rewards[t][i]), int(states[t + 1][i])
+            single.observe(*step, action=int(actions[t][i]))
+            some.observe(*step, action=None if i % 2 else int(actions[t][i]))
+        single.end_trial()
+        some.end_trial()
+    every = np.arange(6)
+    wanted = log.action_coverage(every)
+    np.testing.assert_array_equal(batch.action_coverage(every), wanted)
+    np.testing.assert_array_equal(single.action_coverage(every), wanted)
+    assert 0 < some.action_coverage(every).sum() < wanted.sum()
+    asked: Any = {"observations": every, "policy": POLICY}
+    q = log.action_values(**asked)
+    np.testing.assert_allclose(batch.action_values(**asked), q, rtol=1e-9)
+    np.testing.assert_allclose(single.action_values(**asked), q, rtol=1e-9)
+
+
+def test_a_loop_that_names_no_actions_need_not_take_its_policys() -> None:
+    env = gym.make("unichain_gym:Unichain-h6-v0")
+    agent = SeminormLSTDAgent(np.eye(6)).attach(env, POLICY)
+    run_trials(agent, env, n=30, t_max=9, seed=0)
+    with pytest.raises(NotFittedError, match=r"observe\(..., action=...\)"):
+        agent.fit().action_values(0)
+
+
+@pytest.mark.parametrize("action", [-1, 2, 1.0, "a", [1], True])
+def test_an_action_of_a_loop_is_one_of_the_attached_environments(action: Any) -> None:
+    agent = SeminormLSTDAgent(np.eye(6))
+    with pytest.raises(InvalidInputError, match="call attach"):
+        agent.observe(0, 0, 1.0, 1, action=1)
+    agent.attach(gym.make("unichain_gym:Unichain-h6-v0"))
+    with pytest.raises(InvalidInputError, match="actions are integers from 0 to 1; got"):
+        agent.observe(0, 0, 1.0, 1, action=action)
+    assert agent.n_trials == 0

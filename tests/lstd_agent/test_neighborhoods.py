@@ -249,3 +249,9 @@ def test_counts_without_stored_trials_have_total_variation_by_default_and_say_so
     said = "distance    total variation, since no trials are stored"
     assert said in found.summary()
     assert said not in asked.summary()
+
+
+def test_a_timestep_that_no_trial_has_is_as_far_as_can_be() -> None:
+    visits = sparse.csr_array(np.array([[2.0, 2.0], [4.0, 0.0], [0.0, 0.0]]))
+    squared = total_variation(visits, np.array([4, 4, 0]))
+    assert_allclose(squared(0, 0, 3), [0.0, 0.25, 1.0])

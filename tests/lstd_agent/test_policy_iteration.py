@@ -17,7 +17,7 @@ from gymnasium.wrappers import TransformObservation
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import expon
 
-from lstd_agent import PolicyIteration, RadialBasis, Standardized
+from lstd_agent import PolicyIteration, Polynomial, RadialBasis, Restart, Standardized
 from lstd_agent.errors import InvalidInputError, NotFittedError, TerminationError
 from unichain_gym import TabularEnv, TabularMDP, TabularVectorEnv, make_mdp
 
@@ -532,3 +532,19 @@ def test_learning_is_drawn() -> None:
 def test_a_search_begins_with_actions_alone(policy: Any) -> None:
     with pytest.raises(InvalidInputError, match=r"policy= is an array of actions"):
         small(policy=policy)
+
+
+def test_an_account_lists_no_better_action_as_undecided() -> None:
+    search = PolicyIteration(Backlog(20), t_max=60, n_trials=60, seed=0, features=Polynomial(2))
+    search.run(1)  # whose better actions the next iteration takes
+    better = [x for x in search.undecided if x.difference > 3.0 * x.standard_error]
+    text = search.summary()
+    assert f"better than the policy's, to be taken: {len(better)}" in text
+    assert better
+    assert not any(f"  {each}" in text for each in better)
+
+
+def test_rounding_of_large_squares_is_no_noise() -> None:
+    cliff = Restart(gym.make("CliffWalking-v1", max_episode_steps=10**9))
+    search = PolicyIteration(cliff, t_max=200, n_trials=200, seed=0).run()
+    assert [each for each in search.undecided if np.isfinite(each.standard_error)] == []

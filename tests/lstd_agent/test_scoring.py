@@ -282,7 +282,9 @@ def test_the_command_runs_five_seeds_and_names_the_option_for_more(
     assert len(asked["environments"]) * asked["seeds"] * (1 + len(asked["against"])) == 400
     with pytest.raises(SystemExit):
         unichain(["score", "--help"])
-    shown = " ".join(capsys.readouterr().out.split())
+    captured = capsys.readouterr()
+    assert "350 tasks of certainty_equivalence, differential_td, discounted_lstd" in captured.err
+    shown = " ".join(captured.out.split())
     assert "a quarter of an hour on two cores" in shown
     assert "--seeds 20" in shown
 

@@ -239,3 +239,22 @@ def test_trials_that_have_all_ended_have_a_gain_of_0_for_sure(features: Any) -> 
     assert agent.gain_ == agent.gain_error_ == 0.0
     assert agent.diagnostics().gain_rows == "end"
     assert not [each for each in agent.diagnostics().warnings if "gain" in each]
+
+
+@pytest.mark.parametrize("kind", ["counted", "vectors"])
+def test_none_is_the_end_of_a_task_whose_value_is_0(kind: Any) -> None:
+    features = OneHot() if kind == "counted" else Polynomial(1)
+    agent = SeminormLSTDAgent(features, on_termination="absorb", observations=kind)
+    env = SyncVectorEnv([lambda: RandomWalk(5)] * 20)
+    agent.collect(env, np.zeros(5, dtype=int), n_trials=2000, t_max=200, seed=0).fit()
+    assert agent.predict(None) == 0.0
+    assert agent.determined(None)
+    middle = agent.compare(2, None)
+    assert middle.difference == pytest.approx(0.5, abs=4.0 * middle.standard_error)
+    assert 0.0 < middle.standard_error < 0.03
+    assert agent.standard_errors(None) < 1e-6
+    if kind == "counted":
+        with pytest.raises(InvalidInputError, match="no trial goes on from 4: if the task ends"):
+            agent.compare(2, 4)
+    with pytest.raises(InvalidInputError):
+        SeminormLSTDAgent(OneHot()).collect(Restart(RandomWalk(5)), STAY, 9, 9).fit().predict(None)

@@ -256,6 +256,7 @@ def test_pendulum_is_evaluated_from_vectors() -> None:
         ({"a": 2}, "is not made of observations of Dict.*'b'"),
         ({"a": np.array([2, 3]), "b": np.zeros((3, 1))}, "is not made of observations of Dict"),
         (3, "is not made of observations of Dict"),
+        (np.zeros(4), "is not made of observations of Dict.*: it is no dict of 'a', 'b'"),
     ],
 )
 def test_observations_that_a_dict_does_not_hold_are_refused(observation: Any, message: str) -> None:
