@@ -306,7 +306,7 @@ class Fit:
         a difference, as large as here by ``chance``. Differences up to ``least`` do not matter.
         With ``contrasts`` (k, m) the answer is about so many sums of values.
         """
-        if not self.source.are_places or self.n_batches < 2:
+        if self.fitted.choice.backup != "model" or self.n_batches < 2:
             return np.zeros(1)
         source, jackknife = self.source, self.jackknife
         features, main = self.encoding.rows(states), self.system.references.main
