@@ -12,7 +12,7 @@ from lstd_agent.errors import NotFittedError
 from lstd_agent.fit_checks import mean_and_noise, trials_of
 from lstd_agent.standard_errors import Comparison
 
-# So many trials more than slopes, within so many standard deviations, stand for an unseen start.
+# So many trials within so many standard deviations stand for an unseen start.
 _ENOUGH_NEAR, _NEAR = 10, 0.25
 
 
@@ -51,8 +51,8 @@ def _returns_of(fit: Any, a: Any, b: Any, gain: float | None = None) -> tuple[fl
 def trial_weights(starts: Any, wanted: Any) -> FloatArray:
     """Return weights (N,) of trials for a mean over starts (n[, k]), or those near vectors.
 
-    All are 0 if some start has no trial. Weights of those near give linear functions their values
-    at the start, which may have neighbors on one side only.
+    All are 0 if some start has no trial. A start may have neighbors on one side: a regression on
+    them gives its mean.
     """
     x = np.asarray(starts, dtype=np.float64).reshape(len(starts), -1)
     scale = np.maximum(x.std(axis=0), 1e-300)
@@ -60,13 +60,13 @@ def trial_weights(starts: Any, wanted: Any) -> FloatArray:
     for start in np.asarray(wanted, dtype=np.float64).reshape(len(wanted), -1):
         away = (np.abs(x - start) / scale).max(axis=1)
         mine, near = away == 0.0, away <= _NEAR
-        if mine.any():
-            weights[mine] += 1.0 / mine.sum() / len(wanted)
-        elif np.ndim(starts) > 1 and near.sum() >= _ENOUGH_NEAR + x.shape[1]:
-            local = np.column_stack([np.ones(near.sum()), x[near] - start])
-            weights[near] += np.linalg.pinv(local)[0] / len(wanted)
-        else:
+        enough = max(_ENOUGH_NEAR, 2 * x.shape[1] + 2)
+        if not mine.any() and np.ndim(starts) > 1 and near.sum() >= enough:
+            mine = near
+        if not mine.any():
             return np.zeros(len(x))
+        linear = np.column_stack([np.ones(mine.sum()), x[mine] - start])  # 1/n each, if at start
+        weights[mine] += np.linalg.pinv(linear)[0] / len(wanted)
     return weights
 
 

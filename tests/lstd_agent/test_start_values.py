@@ -185,3 +185,22 @@ def test_values_that_are_a_linear_function_of_the_features_change_by_noise(pay: 
         agent = SeminormLSTDAgent(Polynomial(2, scale=5.0), n_anchors=1)
         agent.add_trials(x, rewards).fit()
         assert agent.diagnostics().bent == 0.0
+
+
+@pytest.mark.parametrize("pay", [lambda x: x, lambda x: -(x**2)])
+def test_returns_near_an_unseen_start_at_the_edge_are_not_those_of_its_inner_neighbors(
+    pay: Any,
+) -> None:
+    """Starts are uniform in -3 ... 3; the value of x is x/(1 - .8) or -x²/(1 - .8²)."""
+    rng, held = np.random.default_rng(0), 0
+    values = np.array([3.0, 0.0]) / 0.2 if pay(2.0) == 2.0 else np.array([-9.0, 0.0]) / 0.36
+    for _ in range(40):
+        x = np.empty((400, 32))
+        x[:, 0] = rng.uniform(-3.0, 3.0, 400)
+        for t in range(31):
+            x[:, t + 1] = 0.8 * x[:, t] + 0.2 * rng.standard_normal(400)
+        agent = SeminormLSTDAgent(Polynomial(2), n_anchors=1, backup="one_step")
+        agent.add_trials(x[:, :, None], pay(x[:, :-1]))._fit()
+        low, high = agent.compare([3.0], [0.0], by="returns").interval(0.95)
+        held += low <= values[0] - values[1] <= high
+    assert held >= 34

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from lstd_agent import OneHot, SeminormLSTDAgent
+from lstd_agent import OneHot, Polynomial, SeminormLSTDAgent
 from lstd_agent.errors import FitWarning
 
 N_TRIALS = 200
@@ -150,3 +150,12 @@ def test_few_stored_trials_suffice_to_report_a_hidden_start() -> None:
         with pytest.warns(FitWarning, match="value of start 20"):
             agent.fit()
         assert agent.diagnostics().drawn
+
+
+def test_the_last_quarter_tells_of_a_gain_that_makes_the_tail_right_on_average() -> None:
+    """Work costs 1 a step until it is done. A parabola is off by as much before as after that."""
+    states = drained(36, 0.9)
+    agent = SeminormLSTDAgent(Polynomial(2, scale=20.0))
+    agent.add_trials(1.0 * states.T[:, :, None], -1.0 * (states > 1)[:-1].T).fit()
+    assert agent.gain_ < -0.03  # the right gain is 0
+    assert abs(agent.gain_) < 3.0 * agent.gain_error_
