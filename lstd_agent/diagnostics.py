@@ -24,7 +24,7 @@ _FEW_SAMPLES, _FEW_IN_TAIL, _ENDS, _MOST_LEFT_OUT = 10, 0.1, 0.5, 0.1
 # Largest numbers of trials, rewards and feature values that are checked; of starts and misfits that
 # are named; share of E beyond which a change of values by their square matters.
 _MOST_TRIALS, _MOST_REWARDS, _MOST_NUMBERS = 4000, 2_000_000, 15_000_000
-_N_NAMED, _N_MISFITS = 8, 3
+_N_NAMED, _N_MISFITS, _BENT = 8, 3, 0.3
 _DISTINGUISH = "features, or observations, that distinguish more states"
 
 
@@ -171,7 +171,8 @@ class Diagnostics:
         end = v[np.arange(N), np.minimum(lengths, T)]  # may be as undetermined as the start's value
         self.is_counted, sure = source.are_places, checks.LEVEL / len(starts)
         bent = float(fit.changes(starts, neighborhood, chance=sure).max())
-        self.bent = bent * (bent > max(checks.MISFIT * tail.unit, rounding))
+        least = (checks.MISFIT if self.is_counted else _BENT) * tail.unit
+        self.bent = bent * (bent > max(least, rounding))
         how = self.start_determined, first, u - end, tail.unit
         self.start_tolerable = shown.tolerable(starts, *how)
         self.n_trials, self.trials_at = source.n_trials, source.trials_at
@@ -320,7 +321,7 @@ class Diagnostics:
             )
         if self.bent:
             by = "the model of counted states, which needs none"
-            by = by if self.is_counted else "longer targets, such as backup=LambdaReturn(0.9)"
+            by = by if self.is_counted else "more features, or by longer targets (LambdaReturn)"
             found.append(
                 f"the features do not suffice: values of starts change by up to {self.bent:.3g} by "
                 f"{by} (the start changes the total reward by {tail.unit:.3g}): use {_DISTINGUISH}"

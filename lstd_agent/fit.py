@@ -15,7 +15,7 @@ from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.features.rows import Rows, dense
 from lstd_agent.fit_options import FitOptions, Fitted
 from lstd_agent.rows.factors import Segments
-from lstd_agent.specification import Changes, longer_targets
+from lstd_agent.specification import Others, others
 from lstd_agent.standard_errors import (
     Comparison,
     batch_standard_errors,
@@ -305,9 +305,9 @@ class Fit:
         return np.maximum(errors, self.changes(states, neighborhood))
 
     @cached_property
-    def longer(self) -> Changes | None:
-        """What longer targets change."""
-        return longer_targets(self)
+    def others(self) -> Others | None:
+        """Other fits to vectors, which need less of the features."""
+        return others(self)
 
     def changes(
         self,
@@ -322,18 +322,22 @@ class Fit:
         If the features suffice, only noise makes a difference. It is 0 where noise makes one as
         large by ``chance``. With ``contrasts`` (k, m) the answer is about so many sums of values.
         """
-        contrasts = np.eye(len(states)) if contrasts is None else contrasts
+
+        def sums(x: FloatArray) -> FloatArray:
+            return x if contrasts is None else np.asarray(contrasts @ x)
+
         features, source = self.encoding.rows(states), self.source
-        if (longer := self.longer) is not None:
+        if self.others is not None:
             rows = source.coordinates.of(dense(features), source.constant)
-            return np.abs(longer.of_values(rows, contrasts, chance))
+            values = self.system.values(features, neighborhood)
+            return self.others.changes(rows, states, values, sums, chance)
         if not source.are_places or self.n_batches < 2:
-            return np.zeros(len(contrasts))
+            return sums(np.zeros(len(states)))
         jackknife, main = self.jackknife, self.system.references.main
 
         def gap(system: System, model: PooledModel) -> FloatArray:
             off = system.values(features, neighborhood) - model.values[states]
-            return np.asarray(contrasts @ off)
+            return sums(off)
 
         model = pooled_model(source, self.system.gain, main)
         off, rounding = gap(self.system, model), 1e-9 * float(np.abs(model.values).max())

@@ -1,80 +1,117 @@
-r"""Hausman's specification test: whether the targets of a fit and longer ones agree.
+r"""Hausman's specification test: whether a fit agrees with others that need less of its features.
 
-If the features suffice, any :math:`\lambda` gives the same values. For the errors δ of single steps
-by the values of a fit, trial i has the scores
+One has targets of λ-returns whose horizon 1/(1 - λ) is ten times as long. The other has more
+features: the observations, their squares, and the squares of the values (Ramsey's test). If the
+features suffice, all give the same values. For the errors δ of single steps by the values of the
+fit, trial i has the scores
 
 .. math:: s_i = \sum_t f_t \sum_{k \ge 0} \lambda^k \delta_{t+k} ,
 
-with X minus the derivative of their sum by the weights. With a horizon 1/(1 - λ) ten times as long,
-they are s' and X'. A fit by longer targets changes the weights by
+with X minus the derivative of their sum by the weights. With s' and X' of other targets or features
+the weights change by
 
 .. math:: \sum_i \psi_i, \qquad \psi_i = X'^{-1} s'_i - X^{-1} s_i ,
 
-more than one by its own does, whatever its weights are. Trials are independent, so that the spread
-of ψ tells whether a change of values is noise. The fit makes n trials in p weights vary less than
-others by n - p to n.
+whatever the weights of the fit are. Trials are independent, so that the spread of ψ tells whether a
+change of values is noise. Since weights were fitted, n trials vary less, by up to n - p to n.
 
-Source: Hausman (1978), Specification tests in econometrics.
+Sources: Hausman (1978), Specification tests in econometrics; Ramsey (1969), Tests for specification
+errors in classical linear least-squares regression.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lstd_agent.arrays import FloatArray
 from lstd_agent.backups import LambdaReturn, MultiStep
+from lstd_agent.fit_checks import MOST_COLUMNS
 from lstd_agent.standard_errors import quantile_of_t
 
-_LONGER = 10.0
+# How much longer targets are, and the share of a feature that others must leave out.
+_LONGER, _NEW = 10.0, 1e-3
 
 
-class Changes(NamedTuple):
-    """Changes of weights by longer targets, 0 for the gain; the row of value 0 is the tail's."""
+class Others:
+    """What other fits to kept vectors change, in a task that goes on, with p dense features."""
 
-    of_trials: FloatArray  # (n, p)
-    tail: FloatArray  # (p,)
+    def __init__(self, fit: Any) -> None:
+        source, backup = fit.source, fit.fitted.choice.backup
+        seen = source.trials.observations[:, :-1][source.own]
+        self._every = slice(None, None, -(-seen.shape[1] // MOST_COLUMNS))
+        self._mean, self._scale = (x(seen[:, self._every], axis=0) for x in (np.mean, np.std))
+        decay = backup.decay if isinstance(backup, LambdaReturn) else 0.0
+        decay = 1.0 - 1.0 / backup.steps if isinstance(backup, MultiStep) else decay
+        off, p = source.surprises(fit.values_of_trials, fit.system.gain), source.p
+        X, s, self._tail = self._sums(source, off, fit.values_of_trials, decay)
+        inverse = np.linalg.pinv(X[:p, :p], rcond=1e-10)
+        own, B = s[:, :p] @ inverse.T, inverse @ X[:p, p:]
+        d = np.sqrt(np.abs(np.diag(X)[p:]))
+        d = np.where(d > 0.0, d, 1.0)
+        D = (X[p:, p:] - X[p:, :p] @ B) / np.outer(d, d)
+        more = (s[:, p:] - own @ X[p:, :p].T) / d @ np.linalg.pinv(D, rcond=_NEW).T / d
+        changes = [np.hstack((-more @ B.T, more))]
+        if decay < 1.0:
+            X, s, _ = self._sums(source, off, None, 1.0 - (1.0 - decay) / _LONGER)
+            longer = s @ np.linalg.pinv(X, rcond=1e-10).T - own
+            changes.append(np.pad(longer, ((0, 0), (0, len(d)))))
+        self._n, self._found = len(s), list[tuple[FloatArray, FloatArray]]()
+        for change in changes:
+            change[:, p - 1] = 0.0  # of the gain
+            total, n_free = change.sum(axis=0), self._n - np.count_nonzero(change.any(axis=0))
+            rest = (change - total / self._n) * (self._n / max(float(n_free), 1e-9))
+            self._found.append((total, rest.T @ rest))
 
-    def of_values(self, rows: FloatArray, contrasts: FloatArray, chance: float) -> FloatArray:
-        """Return the changes (k,) of sums of values of rows (m, p); 0 where they may be noise."""
-        (n, p), each = self.of_trials.shape, contrasts @ (rows - self.tail) @ self.of_trials.T
-        off, noise = each.sum(axis=1), each.std(axis=1) * n**1.5 / (n - p)
-        is_noise = np.abs(off) <= noise * quantile_of_t(1.0 - chance, n - 1)
-        return np.asarray(np.where(is_noise, 0.0, off))
+    def _more(self, rows: FloatArray, observations: NDArray[Any], values: FloatArray) -> FloatArray:
+        """Return rows (..., p) with more features, of observations (..., k) and values (...)."""
+        x = observations[..., self._every] - self._mean
+        x = x / np.where(self._scale > 1e-9 * np.abs(self._mean), self._scale, np.inf)
+        return np.concatenate((rows, x, x**2, values[..., None] ** 2), axis=-1)
+
+    def _sums(
+        self, source: Any, off: FloatArray, values: FloatArray | None, decay: float
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return X (q, q), scores (n, q), and the mean row (q,) of the tail, whose value is 0."""
+        n, T, p, half = source.n_trials, source.t_max, source.p, (source.t_max + 1) // 2
+        X, scores, tail, n_late = 0.0, [], 0.0, source.own[:, half:].sum()
+        for part in source.parts(slice(0, n), T + 2):
+            f, own = source.rows_between(part, 0, T + 2), source.own[part].T[..., None]
+            if values is not None:
+                f = self._more(f, source.trials.observations[part].swapaxes(0, 1), values[:, part])
+            x = np.concatenate((f[:-1] - f[1:], off[:-1, part, None]), axis=2)
+            x[..., p - 1] = source.durations[part].T  # no offset is known, but a gain
+            x *= own
+            for t in range(T - 1, -1, -1) if decay else ():
+                x[t] += decay * own[t] * x[t + 1]
+            q = f.shape[2]
+            X = X + f[:-1].reshape(-1, q).T @ x[..., :q].reshape(-1, q)
+            scores.append((x[..., q].T[:, None] @ f[:-1].swapaxes(0, 1))[:, 0])
+            tail = tail + (f[half:-1] * own[half:]).sum(axis=(0, 1)) / max(n_late, 1)
+        return np.asarray(X), np.concatenate(scores), np.asarray(tail)
+
+    def changes(
+        self,
+        rows: FloatArray,
+        observations: NDArray[Any],
+        values: FloatArray,
+        sums: Callable[[FloatArray], FloatArray],
+        chance: float,
+    ) -> FloatArray:
+        """Return the largest changes (k,) of sums of values; 0 where they may be noise."""
+        x = sums(self._more(rows, observations, values) - self._tail)
+        most, found = quantile_of_t(1.0 - chance, self._n - 1), np.zeros(len(x))
+        for total, covariance in self._found:
+            off, noise = np.abs(x @ total), np.sqrt(((x @ covariance) * x).sum(axis=1))
+            found = np.maximum(found, off * (off > most * noise))
+        return found
 
 
-def longer_targets(fit: Any) -> Changes | None:
-    """Return what longer targets change of a fit to kept trials.
-
-    None where features are sparse or more than trials, tasks end, or targets are the longest.
-    """
-    source, backup = fit.source, fit.fitted.choice.backup
-    decay = backup.decay if isinstance(backup, LambdaReturn) else 0.0
-    decay = 1.0 - 1.0 / backup.steps if isinstance(backup, MultiStep) else decay
+def others(fit: Any) -> Others | None:
+    """Return other fits; None where observations are counted, features sparse, or the task ends."""
+    source = fit.source
     is_dense = source.constant and not (source.are_places or source.is_sparse)
-    if not is_dense or source.p >= source.n_trials or decay == 1.0:
-        return None
-    off, longer = (
-        source.surprises(fit.values_of_trials, fit.system.gain),
-        1.0 - (1.0 - decay) / _LONGER,
-    )
-    changes = _solved(source, off, longer) - _solved(source, off, decay)
-    changes[:, -1] = 0.0
-    return Changes(changes, fit.fitted.segments.mean_of_tail[: source.p])
-
-
-def _solved(source: Any, off: FloatArray, decay: float) -> FloatArray:
-    """Return the products (n, p) of the inverse of X with the scores of trials."""
-    n, T, p = source.n_trials, source.t_max, source.p
-    X, scores = np.zeros((p, p)), np.zeros((n, p))
-    for part in source.parts(slice(0, n), T + 2):
-        f, own = source.rows_between(part, 0, T + 2), source.own[part].T[..., None]
-        x = np.concatenate((f[:-1] - f[1:], off[:-1, part, None]), axis=2)
-        x[..., p - 1] = source.durations[part].T  # no offset is known, but a gain
-        x *= own
-        for t in range(T - 1, -1, -1) if decay else ():
-            x[t] += decay * own[t] * x[t + 1]
-        X += f[:-1].reshape(-1, p).T @ x[..., :p].reshape(-1, p)
-        scores[part] = (x[..., p].T[:, None] @ f[:-1].swapaxes(0, 1))[:, 0]
-    return np.asarray(scores @ np.linalg.pinv(X, rcond=1e-10).T)
+    return Others(fit) if is_dense and source.p < source.n_trials else None
