@@ -15,6 +15,7 @@ from lstd_agent.arrays import BoolArray
 from lstd_agent.features.rows import FeatureSizes
 from lstd_agent.fit import Fit, of_each
 from lstd_agent.returns import trial_weights
+from lstd_agent.specification import MOST_COLUMNS
 from lstd_agent.summary import as_html
 
 # Starts with fewer samples are named. Warn if a smaller share of the trials has the tail, a larger
@@ -107,10 +108,10 @@ class Diagnostics:
         living = np.isfinite(states).all(axis=2) if states.ndim == 3 else states != source.terminal
         R = np.where(here[:, 1:], trials.rewards[:, :T], np.nan)
         alive, v = here & living, np.zeros(here.shape)
-        step = -(-N * T * 3 * shown.MOST_COLUMNS // _MOST_NUMBERS)
+        step = -(-N * T * 3 * MOST_COLUMNS // _MOST_NUMBERS)
         some, features = slice(None, None, step), np.zeros(0)
         if states.ndim == 3:
-            columns = slice(None, None, -(-fit.system.weights.shape[1] // shown.MOST_COLUMNS))
+            columns = slice(None, None, -(-fit.system.weights.shape[1] // MOST_COLUMNS))
             features = source.some_features(slice(None, None, few * step), T + 1, columns)
             v[:] = fit.values_of_trials[: T + 1, ::few].T
         else:

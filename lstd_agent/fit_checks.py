@@ -12,6 +12,7 @@ from scipy import sparse
 import lstd_agent.checks as checks
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
+from lstd_agent.specification import MOST_COLUMNS
 from lstd_agent.standard_errors import quantile_of_t
 from lstd_agent.trials.counted import CountedTrials
 from lstd_agent.trials.counts import TransitionCounts
@@ -23,9 +24,9 @@ from lstd_agent.trials.kept import NO_TIME, KeptTrials, drawn_trials
 # others.
 _ENOUGH_TRANSITIONS, _VOUCHED, _AT_EDGE, _REACH = 100, 0.05, 0.1, 0.5
 
-# Numbers of drawn trials, of columns that are checked, and of observations at a time. Up to
+# Numbers of drawn trials, and of observations at a time. Up to
 # _FEW_STARTS distinct starts are a group each; more are put into about _GROUPS.
-_N_DRAWN, MOST_COLUMNS, CHUNK, _FEW_STARTS, _GROUPS = 2000, 20, 16384, 40, 16
+_N_DRAWN, CHUNK, _FEW_STARTS, _GROUPS = 2000, 16384, 40, 16
 
 
 def conflict(u: FloatArray, sides: Sequence[FloatArray], least: float) -> float:

@@ -28,12 +28,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lstd_agent.arrays import FloatArray
-from lstd_agent.backups import LambdaReturn, MultiStep
-from lstd_agent.fit_checks import MOST_COLUMNS
 from lstd_agent.standard_errors import quantile_of_t
 
-# How much longer targets are, and the share of a feature that others must leave out.
-_LONGER, _NEW = 10.0, 1e-3
+# How much longer targets are; the share of a feature that others must leave out; rounding, as a
+# share of values; the largest number of components of observations that are looked at.
+_LONGER, _NEW, _ROUNDING, MOST_COLUMNS, _MOST = 10.0, 1e-3, 1e-9, 20, 1e50
 
 
 class Others:
@@ -44,8 +43,7 @@ class Others:
         seen = source.trials.observations[:, :-1][source.own]
         self._every = slice(None, None, -(-seen.shape[1] // MOST_COLUMNS))
         self._mean, self._scale = (x(seen[:, self._every], axis=0) for x in (np.mean, np.std))
-        decay = backup.decay if isinstance(backup, LambdaReturn) else 0.0
-        decay = 1.0 - 1.0 / backup.steps if isinstance(backup, MultiStep) else decay
+        decay = getattr(backup, "decay", 0.0)  # any will do: a near one finds less noise
         off, p = source.surprises(fit.values_of_trials, fit.system.gain), source.p
         X, s, self._tail = self._sums(source, off, fit.values_of_trials, decay)
         inverse = np.linalg.pinv(X[:p, :p], rcond=1e-10)
@@ -62,15 +60,17 @@ class Others:
         self._n, self._found = len(s), list[tuple[FloatArray, FloatArray]]()
         for change in changes:
             change[:, p - 1] = 0.0  # of the gain
-            total, n_free = change.sum(axis=0), self._n - np.count_nonzero(change.any(axis=0))
-            rest = (change - total / self._n) * (self._n / max(float(n_free), 1e-9))
-            self._found.append((total, rest.T @ rest))
+            n_free = max(1e-9, float(self._n - np.count_nonzero(change.any(axis=0))))
+            rest = (change - change.mean(axis=0)) * (self._n / n_free)
+            R: Any = np.linalg.qr(rest, mode="r")
+            self._found.append((change.sum(axis=0), R.T))
 
     def _more(self, rows: FloatArray, observations: NDArray[Any], values: FloatArray) -> FloatArray:
         """Return rows (..., p) with more features, of observations (..., k) and values (...)."""
         x = observations[..., self._every] - self._mean
         x = x / np.where(self._scale > 1e-9 * np.abs(self._mean), self._scale, np.inf)
-        return np.concatenate((rows, x, x**2, values[..., None] ** 2), axis=-1)
+        v = np.clip(values[..., None], -_MOST, _MOST)  # undetermined ones may be huge
+        return np.concatenate((rows, x, x**2, v**2), axis=-1)
 
     def _sums(
         self, source: Any, off: FloatArray, values: FloatArray | None, decay: float
@@ -103,10 +103,11 @@ class Others:
     ) -> FloatArray:
         """Return the largest changes (k,) of sums of values; 0 where they may be noise."""
         x = sums(self._more(rows, observations, values) - self._tail)
-        most, found = quantile_of_t(1.0 - chance, self._n - 1), np.zeros(len(x))
-        for total, covariance in self._found:
-            off, noise = np.abs(x @ total), np.sqrt(((x @ covariance) * x).sum(axis=1))
-            found = np.maximum(found, off * (off > most * noise))
+        most, rounding = quantile_of_t(1.0 - chance, self._n - 1), _ROUNDING * np.abs(values).max()
+        found = np.zeros(len(x))
+        for total, spread in self._found:
+            off, noise = np.abs(x @ total), np.linalg.norm(x @ spread, axis=1)
+            found = np.maximum(found, off * (off > np.maximum(most * noise, rounding)))
         return found
 
 

@@ -33,8 +33,8 @@ from lstd_agent.system.minimizer import minimize
 from lstd_agent.trials.kept import NO_TIME, KeptTrials
 
 NO_ACTIONS = "the trials have no actions: collect(..., explore=k) records them, and takes k "
-NO_ACTIONS += "exploratory ones in each trial; so do observe(..., action=...) and, of Discrete "
-NO_ACTIONS += "ones, numbered from 0 or by an action_space, add_trials(..., actions=...)"
+NO_ACTIONS += "exploratory ones in each trial; so does add_trials(..., actions=...) of Discrete "
+NO_ACTIONS += "ones, numbered from 0 or by an action_space"
 
 PairFeatures = Callable[[Any, Any], ArrayLike]
 """Features (n, d) of vectors (n, k) and actions (n,) from 0."""

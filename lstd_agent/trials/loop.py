@@ -23,23 +23,8 @@ from lstd_agent.trials.collect import AnyEnv, single_spaces
 from lstd_agent.trials.counted import Batches
 from lstd_agent.trials.encoding import Encoding, ObservationKind, make_encoding
 from lstd_agent.trials.kept import check_timed
-from lstd_agent.trials.policies import (
-    ActionNumbers,
-    Actor,
-    Policy,
-    StatedPolicy,
-    are_none,
-    discrete_actions,
-    in_words,
-    make_actor,
-)
-from lstd_agent.trials.recording import (
-    LockstepTrials,
-    Recording,
-    SequentialTrials,
-    Taken,
-    as_rewards,
-)
+from lstd_agent.trials.policies import Actor, Policy, StatedPolicy, make_actor
+from lstd_agent.trials.recording import LockstepTrials, Recording, SequentialTrials, as_rewards
 from lstd_agent.trials.spaces import is_batch, plain_array
 
 if TYPE_CHECKING:
@@ -57,7 +42,6 @@ class UserLoop:
     observations: ObservationKind
     _features: Features
     _encoding: Encoding | None
-    _actions: ActionNumbers | None
     _stated: StatedPolicy | None
     _batches: Batches
     _lock: AbstractContextManager[Any]
@@ -65,7 +49,6 @@ class UserLoop:
     _actor: tuple[Actor, np.random.Generator, Encoding] | None = None
     _sequential: SequentialTrials | None = None
     _lockstep: LockstepTrials | None = None
-    _attached: ActionNumbers | None = None
     _thread = 0
 
     def attach(
@@ -107,8 +90,6 @@ class UserLoop:
             if t_max is not None:
                 self._batches.check_t_max(t_max)
             self._encoding, self._stated = encoding, stated
-            is_discrete = isinstance(action_space, spaces.Discrete)
-            self._attached = discrete_actions(action_space) if is_discrete else None
             self._begin(t_max)
             if actor is not None:
                 self._actor = actor, np.random.default_rng(seed), encoding
@@ -134,7 +115,6 @@ class UserLoop:
         next_observation: Any,
         terminated: ArrayLike = False,
         *,
-        action: ArrayLike | None = None,
         duration: ArrayLike | None = None,
     ) -> None:
         """Record a transition of one trial (scalars), or of trials in lockstep (batches).
@@ -150,22 +130,18 @@ class UserLoop:
         reward, terminated : number or array_like, shape (n,)
             The reward's shape tells a batch. A trial that terminates raises `TerminationError`, or
             with ``on_termination="absorb"`` its later observations are ignored.
-        action : int or array_like, shape (n,), optional
-            The Discrete action that was taken, for `action_values`; `attach` says how many exist.
         duration : float or array_like, shape (n,), optional
             At least 0, of all steps of all trials or of none; the gain is then per unit of time.
         """
         trial = self._sequential or self._begin()
         if type(reward) is not float and plain_array(reward, "a reward").ndim:
-            others = next_observation, terminated, action, duration
-            self._observe_batch(t, observation, reward, *others)
+            self._observe_batch(t, observation, reward, next_observation, terminated, duration)
             return
         if self._lockstep is not None:
             raise InvalidInputError("trials in lockstep are under way: call end_trial() first")
         most = trial.t_max
         if type(t) is not int or t != trial.n_timesteps or (most is not None and t > most):
             t = self._checked_timestep(t, trial.n_timesteps)
-        taken = None if action is None else self._taken(action, ())
         if t == 0:
             trial.t_max, self._thread = self._t_max, get_ident()
             trial.start(observation, self._batches.is_timed)
@@ -178,10 +154,11 @@ class UserLoop:
             raise _elsewhere(0, t)
         if terminated is not False:
             terminated = bool(_flags(terminated, ()))
-        trial.advance(reward, next_observation, terminated, taken, duration)
+        trial.advance(reward, next_observation, terminated, None, duration)
 
-    def _observe_batch(self, t: Any, observation: Any, reward: Any, *others: Any) -> None:
-        following, terminated, action, duration = others
+    def _observe_batch(
+        self, t: Any, observation: Any, reward: Any, following: Any, terminated: Any, duration: Any
+    ) -> None:
         rewards, (n, *_) = as_rewards(reward, (len(reward),), t), np.shape(reward)
         single, trials = self._sequential or self._begin(), self._lockstep
         if single.n_timesteps:
@@ -194,7 +171,7 @@ class UserLoop:
         if n == 0 or shapes != ((n,),) * 3:
             told = f"a batch has as many observations, rewards and next observations; got {shapes}"
             raise InvalidInputError(told)
-        ended, taken = _flags(terminated, (n,)), self._taken(action, (n,))
+        ended = _flags(terminated, (n,))
         if trials is None:
             self._flush()
             check_timed(self._batches.is_timed, duration)
@@ -207,24 +184,8 @@ class UserLoop:
         same = (state == trials.states).reshape(n, -1).all(axis=1) | ~trials.living
         if t > 0 and not same.all():
             raise _elsewhere(int(np.argmin(same)), t)
-        trials.advance(rewards, next_state, ended, taken, duration)
+        trials.advance(rewards, next_state, ended, None, duration)
         self._lockstep = trials
-
-    def _taken(self, action: Any, shape: tuple[int, ...]) -> Taken:
-        """Return actions of a shape, from 0 and checked, -1 for None; none is exploratory."""
-        numbers, none = self._attached, np.zeros(shape, dtype=bool)
-        if action is None:
-            return np.full(shape, -1), none
-        if numbers is None or self._actions not in (None, numbers):
-            told = "action= takes Discrete actions, those of earlier trials: call attach(env) first"
-            raise InvalidInputError(told)
-        number = plain_array(action, "an action")
-        is_integer = number.shape == shape and number.dtype.kind in "iu"
-        if not is_integer or are_none(number, numbers).any():
-            told = f"actions are integers from {in_words(numbers)}; got {action!r}"
-            raise InvalidInputError(told)
-        self._actions = numbers  # not before: a loop need not take its policy's actions
-        return number.astype(np.int64) - numbers[1], none
 
     def end_trial(self) -> None:
         """Finish the trial, or those in lockstep; the first sets ``t_max``, unless `attach` did."""
@@ -252,8 +213,7 @@ class UserLoop:
     def _begin(self, t_max: int | None = None) -> SequentialTrials:
         """Observe trials up to t_max, by default the last timestep of the first finished one."""
         encoding = self._encoding = self._encoding_of(None)
-        n_actions = self._attached[0] if self._attached else 0
-        recording = Recording(encoding, self._batches.n_batches, n_actions)
+        recording = Recording(encoding, self._batches.n_batches)
         self._sequential, self._lockstep = SequentialTrials(recording, t_max), None
         return self._sequential
 

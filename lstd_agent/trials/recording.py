@@ -8,7 +8,6 @@ Timestep and batch are part of the key of a counted transition, so one pass coun
 from __future__ import annotations
 
 from dataclasses import dataclass
-from operator import or_
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -87,7 +86,7 @@ class Counter:
         states = np.asarray(trials.observations.T, dtype=np.int64)
         batch = (self._first + np.arange(n)) % B
         numbers = [part.T for part in (trials.rewards, trials.durations) if part is not None]
-        if self._how.n_actions and trials.actions is not None and trials.actions.max() >= 0:
+        if self._how.n_actions and trials.actions is not None:
             self._taken = total(self._taken, self._how.by_action(trials, batch[:, None]))
         if own is not None and own.all():
             own = None
@@ -194,9 +193,8 @@ class LockstepTrials:
         n = self.n_timesteps
         if t_max is not None and n <= t_max and not self.living.any():
             nothing, times = np.zeros(len(self.states)), 1.0 if self.is_timed else None
-            taken = np.full(len(self.states), -1), np.zeros(len(self.states), dtype=bool)
             for _ in range(n, t_max + 1):
-                self.advance(nothing, self.states, None, taken, times)
+                self.advance(nothing, self.states, None, None, times)
         elif t_max not in (None, n - 1):
             raise _other_length(n, t_max)
         if self._waiting:
@@ -208,12 +206,10 @@ class LockstepTrials:
             for name in self._whole[0]
         }
         if "actions" in parts:
-            smallest = np.min_scalar_type(-1 - int(parts["actions"].max()))
-            parts["actions"] = parts["actions"].astype(smallest)
+            actions = parts["actions"]
+            parts["actions"] = actions.astype(np.min_scalar_type(int(actions.max())))
             if not parts["explored"].any():
                 del parts["explored"]
-            if parts["actions"].max() < 0:
-                del parts["actions"]
         whole = KeptTrials(**parts)
         if self._counter is None:
             return whole
@@ -273,7 +269,7 @@ class SequentialTrials:
         else:
             self._held.append(self._hold(observation))
         self._is_timed = duration is not None
-        self._steps.append((reward, duration, taken))
+        self._steps.append((reward, duration) if taken is None else (reward, duration, *taken))
 
     def end(self) -> None:
         """Finish the trial under way, or raise if it is longer or shorter than the others."""
@@ -294,12 +290,9 @@ class SequentialTrials:
             raise InvalidInputError(told) from None
         if self.terminated:  # one more state, as in trials that go on
             states = np.append(states, states[-1:], axis=0)
-        rewards, durations, taken = zip(*self._steps, strict=True)
-        columns = {"rewards": rewards, "durations": durations if self._is_timed else ()}
-        if taken.count(None) < n:
-            known = zip(*(each or (-1, False) for each in taken), strict=True)
-            columns |= zip(("actions", "explored"), known, strict=True)
-        parts = {name: np.array(part).ravel() for name, part in columns.items() if part}
+        names = "rewards", "durations", "actions", "explored"
+        columns = zip(names, zip(*self._steps, strict=True), strict=False)
+        parts = {name: np.array(part).ravel() for name, part in columns if part[0] is not None}
         self.finished.append((states, parts, self.terminated))
         self.t_max = t_max
         self.drop()
@@ -307,15 +300,11 @@ class SequentialTrials:
     def portion(self, first: int, n_stored: int) -> Portion:
         """Return the finished trials."""
         states, parts, ended = zip(*self.finished, strict=True)
-        lengths = [len(each["rewards"]) for each in parts]
-        if any("actions" in each for each in parts):  # a loop need not tell all of them
-            unknown = ({"actions": np.full(n, -1), "explored": np.zeros(n, bool)} for n in lengths)
-            parts = tuple(map(or_, unknown, parts))
         flat: dict[str, Any] = {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
         if "explored" in flat and not flat["explored"].any():
             del flat["explored"]
         assert self.t_max is not None
-        how = np.array(lengths), np.array(ended), self.t_max
+        how = np.array([len(each["rewards"]) for each in parts]), np.array(ended), self.t_max
         trials = padded(np.concatenate(states), *how, self.encoding.terminal, **flat)
         return self.recording.portion_of(trials, first, n_stored)
 
@@ -323,7 +312,7 @@ class SequentialTrials:
         """Forget the trial under way."""
         self.terminated, self._is_timed = False, None
         self._held: list[Any] = []
-        self._steps: list[tuple[Any, ...]] = []  # rewards, durations, actions taken
+        self._steps: list[tuple[Any, ...]] = []  # rewards, durations, and actions if taken
 
 
 def as_rewards(reward: Any, shape: tuple[int, ...], t: int) -> FloatArray:

@@ -98,7 +98,7 @@ class TrialStore(UserLoop):
         """Forget all trials, observations, policies and fits; the options stay."""
         with self._lock:
             self._batches = Batches(self.n_batches, self.n_stored_trials, self.max_bytes)
-            self._encoding = self._actions = self._attached = None
+            self._encoding = self._actions = None
             self._stated = self._actor = self._sequential = self._lockstep = None
         return self
 

@@ -229,7 +229,10 @@ BAD_ARGUMENTS = [
     (("Unichain-h36d-v0",), "does not divide evenly among 4 streams; the nearest valid ones:"),
     (("no_such_module:Env-v0",), "ModuleNotFoundError: No module named 'no_such_module'"),
     (("Unichain-h99999999999-v0",), "h99999999999 would take about 50 TB of memory"),
-    (("Unichain-h6-v0", "--trials", "9" * 20), "fewer --trials, or allow more than 15"),
+    (
+        ("Unichain-h6-v0", "--trials", "9" * 20),
+        "or allow more than --max-minutes 15",
+    ),
     ((TAXI, "--restart"), "give a smaller --t-max"),
     (("Unichain-h3-v0", "--policy", "uniform", "--save", "/dev/null/x.npz"), "cannot write"),
     (("Unichain-h6-v0", "--trials", "0"), "needs an integer from 1; got '0'"),
