@@ -120,11 +120,6 @@ def mean_of(x: FloatArray, axis: int | tuple[int, ...] = 0) -> FloatArray:
     return np.asarray(np.where(seen, x, 0.0).sum(axis=axis) / n)
 
 
-def median(x: FloatArray) -> float:
-    """Return the median of x (n,); NumPy's own takes long for few numbers."""
-    return float(np.sort(x)[[(len(x) - 1) // 2, len(x) // 2]].mean())
-
-
 def rounding_of(R: FloatArray) -> float:
     """Return the size of rounding in mean rewards; an offset has little."""
     spread, largest = np.nanmax(R) - np.nanmin(R), np.nanmax(np.abs(R))
@@ -439,8 +434,8 @@ def _errors_of_groups(u: FloatArray, rate: FloatArray, groups: Sequence[IntArray
     """
     jumps, rest = np.zeros(len(u)), u.copy()
     for group in groups[1:] or groups:
-        away = np.abs(u[group] - median(u[group]))
-        jumps[group] = np.maximum(away - 6 * 1.4826 * median(away), 0.0)
+        away = np.abs(u[group] - np.median(u[group]))
+        jumps[group] = np.maximum(away - 6 * 1.4826 * np.median(away), 0.0)
         rest[group] = u[group] - u[group].mean()
     errors = []
     for k in groups:

@@ -15,7 +15,7 @@ from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.features.rows import Rows, dense
 from lstd_agent.fit_options import FitOptions, Fitted
 from lstd_agent.rows.factors import Segments
-from lstd_agent.specification import Others, others
+from lstd_agent.specification import Others
 from lstd_agent.standard_errors import (
     Comparison,
     batch_standard_errors,
@@ -306,8 +306,12 @@ class Fit:
 
     @cached_property
     def others(self) -> Others | None:
-        """Other fits to vectors, which need less of the features."""
-        return others(self)
+        """Other fits, which need less of the features; None where there is no such test."""
+        source, backup = self.source, self.fitted.choice.backup
+        is_dense = source.constant and not (source.are_places or source.is_sparse)
+        if not is_dense or source.p >= source.n_trials:
+            return None
+        return Others(source, self.values_of_trials, self.system.gain, backup)
 
     def changes(
         self,
@@ -318,26 +322,22 @@ class Fit:
     ) -> FloatArray:
         """Return what another estimator changes of values (m,), if the features are to blame.
 
-        It is the pooled model, which needs no features, or longer targets, which need less of them.
-        If the features suffice, only noise makes a difference. It is 0 where noise makes one as
-        large by ``chance``. With ``contrasts`` (k, m) the answer is about so many sums of values.
+        It is the pooled model, which needs no features, or one of `Others`. If the features
+        suffice, only noise makes a difference. It is 0 unless ``chance`` hardly makes one as large.
+        With ``contrasts`` (k, m) the answer is about so many sums of values.
         """
-
-        def sums(x: FloatArray) -> FloatArray:
-            return x if contrasts is None else np.asarray(contrasts @ x)
-
         features, source = self.encoding.rows(states), self.source
         if self.others is not None:
             rows = source.coordinates.of(dense(features), source.constant)
             values = self.system.values(features, neighborhood)
-            return self.others.changes(rows, states, values, sums, chance)
+            return self.others.changes(rows, states, values, chance, contrasts)
         if not source.are_places or self.n_batches < 2:
-            return sums(np.zeros(len(states)))
+            return np.zeros(1)
         jackknife, main = self.jackknife, self.system.references.main
 
         def gap(system: System, model: PooledModel) -> FloatArray:
             off = system.values(features, neighborhood) - model.values[states]
-            return sums(off)
+            return off if contrasts is None else np.asarray(contrasts @ off)
 
         model = pooled_model(source, self.system.gain, main)
         off, rounding = gap(self.system, model), 1e-9 * float(np.abs(model.values).max())

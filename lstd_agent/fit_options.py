@@ -160,15 +160,12 @@ class FitOptions:
             ties = windows, references, source.occupancy(windows, segments)
             solved = self.solve_windows(source, segments, ties, gain.value)
         else:
-            several, held = (
-                [each for each in candidates if len(each) > 1],
-                Held(subsets, gain.value),
-            )
+            held = Held(subsets, gain.value)
             is_asked = self.anchors is not None or self.n_anchors is None or self.gain is not None
-            may_pool = by_data and len(several) > 0 and not is_asked
-            if may_pool and single_steps_hold(subsets, int(several[0][1])):
+            may_pool = by_data and not is_asked and any(len(each) > 1 for each in candidates)
+            if may_pool and single_steps_hold(subsets):
                 anchors = np.zeros(1, dtype=np.int64)
-                choice = Choice("one_step", "one fit holds for early and late timesteps")
+                choice = Choice("one_step", "fits that need less of the features agree with it")
             else:
                 anchors, choice = choose(held, candidates, None if backup == "auto" else backup)
             solved = held.whole(anchors, choice.backup)

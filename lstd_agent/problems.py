@@ -160,17 +160,17 @@ class ChainRows(CountRows):
             seen = more
         self._set_seen(seen, terminal)
 
-    def merged(self, start: int, stop: int, group: Any = None) -> Iterator[Layer]:
-        """Yield one layer."""
+    def merged(self, start: int, stop: int, group: Any = None) -> Layer:
+        """Return the layer of a run of timesteps."""
         chain, [visits] = self.chain, self._visits_in(np.array([[start, stop]]))
         times = np.ones(chain.n_states) if chain.durations is None else chain.durations
         of_states = self.rows, visits, chain.reward, times, self._lives
-        yield Layer(*of_states, self.rows, chain.transition_matrix)
+        return Layer(*of_states, self.rows, chain.transition_matrix)
 
     def layers(self, start: int, stop: int, groups: Any = None) -> Iterator[Layer]:
         """Yield timesteps backwards."""
         for t in reversed(range(start, stop)):
-            yield from self.merged(t, t + 1)
+            yield self.merged(t, t + 1)
 
     def transitions(self, start: int = 0, stop: int | None = None) -> Any:
         """Return the transition matrix."""

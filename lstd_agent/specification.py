@@ -21,7 +21,6 @@ errors in classical linear least-squares regression.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -36,16 +35,18 @@ _LONGER, _NEW, _ROUNDING, MOST_COLUMNS, _MOST = 10.0, 1e-3, 1e-9, 20, 1e50
 
 
 class Others:
-    """What other fits to kept vectors change, in a task that goes on, with p dense features."""
+    """What other fits change of values (t_max + 2, n) of vectors, in a task that goes on.
 
-    def __init__(self, fit: Any) -> None:
-        source, backup = fit.source, fit.fitted.choice.backup
+    The trials are kept, and more than the dense features.
+    """
+
+    def __init__(self, source: Any, values: FloatArray, gain: float, backup: Any) -> None:
         seen = source.trials.observations[:, :-1][source.own]
         self._every = slice(None, None, -(-seen.shape[1] // MOST_COLUMNS))
         self._mean, self._scale = (x(seen[:, self._every], axis=0) for x in (np.mean, np.std))
         decay = getattr(backup, "decay", 0.0)  # any will do: a near one finds less noise
-        off, p = source.surprises(fit.values_of_trials, fit.system.gain), source.p
-        X, s, self._tail = self._sums(source, off, fit.values_of_trials, decay)
+        off, p = source.surprises(values, gain), source.p
+        X, s, self._tail = self._sums(source, off, values, decay)
         inverse = np.linalg.pinv(X[:p, :p], rcond=1e-10)
         own, B = s[:, :p] @ inverse.T, inverse @ X[:p, p:]
         d = np.sqrt(np.abs(np.diag(X)[p:]))
@@ -98,21 +99,16 @@ class Others:
         rows: FloatArray,
         observations: NDArray[Any],
         values: FloatArray,
-        sums: Callable[[FloatArray], FloatArray],
         chance: float,
+        contrasts: FloatArray | None = None,
     ) -> FloatArray:
-        """Return the largest changes (k,) of sums of values; 0 where they may be noise."""
-        x = sums(self._more(rows, observations, values) - self._tail)
-        most, rounding = quantile_of_t(1.0 - chance, self._n - 1), _ROUNDING * np.abs(values).max()
+        """Return the largest changes of values (m,), or sums of them; 0 where they may be noise."""
+        x = self._more(rows, observations, values) - self._tail
+        x = x if contrasts is None else contrasts @ x
+        most = quantile_of_t(1.0 - chance / len(self._found), self._n - 1)
+        rounding = _ROUNDING * np.abs(values).max()
         found = np.zeros(len(x))
         for total, spread in self._found:
             off, noise = np.abs(x @ total), np.linalg.norm(x @ spread, axis=1)
             found = np.maximum(found, off * (off > np.maximum(most * noise, rounding)))
         return found
-
-
-def others(fit: Any) -> Others | None:
-    """Return other fits; None where observations are counted, features sparse, or the task ends."""
-    source = fit.source
-    is_dense = source.constant and not (source.are_places or source.is_sparse)
-    return Others(fit) if is_dense and source.p < source.n_trials else None

@@ -110,12 +110,12 @@ class CountRows(Samples):
         """Return how many trials each group has."""
         return np.array([self.batches.n_by_batch[group].sum() for group in groups])
 
-    def merged(self, start: int, stop: int, group: IntArray | None = None) -> Iterator[Layer]:
-        """Yield one layer, of all states that were seen from start up to stop."""
+    def merged(self, start: int, stop: int, group: IntArray | None = None) -> Layer:
+        """Return the layer of all states that were seen from start up to stop."""
         *numbers, P = self._sums(start, stop, None if group is None else [group])
         seen = np.flatnonzero(numbers[0])
         few = (each[seen] for each in (self.rows, *numbers, self._lives))
-        yield Layer(*(*few, self.rows, P[seen]))
+        return Layer(*(*few, self.rows, P[seen]))
 
     def layers(
         self, start: int, stop: int, groups: Sequence[IntArray] | None = None

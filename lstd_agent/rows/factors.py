@@ -22,7 +22,7 @@ batches are solved at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from itertools import accumulate, pairwise
@@ -105,7 +105,7 @@ class Samples:
     If ``is_sparse``, features are many and sparse: see `lstd_agent.system.sparse`. Candidate
     reference states of an occupancy above ``support_threshold`` are in a window's support.
 
-    ``groups(n)`` deals trials into n groups. ``merged(start, stop, group)`` yields layers of all
+    ``groups(n)`` deals trials into n groups. ``merged(start, stop, group)`` is the layer of all
     rows of these timesteps, of one group or of all. ``layers(start, stop, groups)`` yields
     timesteps backwards: every place, for each given group, or every trial is a row.
     ``zero(anchor)`` are the features (p,) of value 0; None is the mean of the tail.
@@ -262,23 +262,18 @@ def factor_of_rows(
     return Factor(held, are_products, p, summed(weights), np.full(several, weights.sum()))
 
 
-def sums_of(layers: Iterable[Layer]) -> Factor:
+def sums_of(layer: Layer) -> Factor:
     """Return weighted sums of many sparse features, a constant and numbers, without equations."""
-    sums: Any = 0.0
-    for each in layers:
-        numbers = np.stack((np.ones(len(each.weights)), each.rewards, each.durations))
-        sums = sums + np.append(each.features.T @ each.weights, numbers @ each.weights)
+    numbers = np.stack((np.ones(len(layer.weights)), layer.rewards, layer.durations))
+    sums = np.append(layer.features.T @ layer.weights, numbers @ layer.weights)
     return Factor(np.zeros((0, 2)), False, len(sums) - 2, sums, float(sums[-3]))
 
 
-def factor_of(layers: Iterable[Layer]) -> Factor:
+def factor_of(layer: Layer) -> Factor:
     """Return the factor of single steps; numbers are rewards and durations."""
-    found = []
-    for each in layers:
-        less = each.features - each.ahead(each.following)
-        others = np.column_stack((less, each.rewards, each.durations))
-        found.append(factor_of_rows(each.features, others, each.weights))
-    return total(found)
+    less = layer.features - layer.ahead(layer.following)
+    others = np.column_stack((less, layer.rewards, layer.durations))
+    return factor_of_rows(layer.features, others, layer.weights)
 
 
 @dataclass(frozen=True, eq=False)

@@ -158,14 +158,6 @@ class TrialRows(Samples):
         found[:-1] = self.own.T * (paid.T + values[1:] - values[:-1])
         return found
 
-    def sums_of_trials(self, x: FloatArray) -> FloatArray:
-        """Return Σ_t x_t f_t (m, q, p) of each trial, by numbers x (t_max + 2, m, q)."""
-        found = np.empty((self.n_trials, x.shape[2], self.p))
-        for part in self.parts(slice(0, self.n_trials), self.t_max + 2):
-            rows = self.rows_between(part, 0, self.t_max + 2).swapaxes(0, 1)
-            found[part] = x[:, part].transpose(1, 2, 0) @ rows
-        return found
-
     def groups(self, n: int) -> list[slice]:
         """Return n runs of trials."""
         return [slice(*run) for run in pairwise(i * self.n_trials // n for i in range(n + 1))]
@@ -174,8 +166,8 @@ class TrialRows(Samples):
         """Return how many trials each group has."""
         return np.array([group.stop - group.start for group in groups])
 
-    def merged(self, start: int, stop: int, group: slice | None = None) -> Iterator[Layer]:
-        """Yield one layer of the transitions of some trials, with sparse features."""
+    def merged(self, start: int, stop: int, group: slice | None = None) -> Layer:
+        """Return the layer of the transitions of some trials, with sparse features."""
         trials = slice(0, self.n_trials) if group is None else group
         own = self.own[trials, start:stop]
         trial, t = np.nonzero(own)
@@ -183,7 +175,7 @@ class TrialRows(Samples):
         arrays: Any = self.trials.rewards, self.durations
         paid, times = (x[trials, start:stop][own] for x in arrays)
         rows, following = self.sparse_rows[place], self.sparse_rows[place + 1]
-        yield Layer(rows, one, paid, times, one > 0.0, following, None)
+        return Layer(rows, one, paid, times, one > 0.0, following, None)
 
     def products(self, edges: IntArray, groups: Sequence[slice]) -> list[FloatArray]:
         """Return what `Factor` has of single steps of runs between edges, each of all groups."""

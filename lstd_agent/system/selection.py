@@ -17,7 +17,7 @@ A λ is rejected if its mean start value would trigger the misfit warning, unles
 the returns as much. Numbers of neighborhoods, each with its backup, are compared in the same way.
 
 Before any of this, vectors are fitted by single steps in one neighborhood, with the gain of all
-rows. This fit is taken unless its errors in early timesteps contradict it.
+rows. This fit is taken unless others, which need less of the features, contradict it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ import numpy as np
 
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.backups import Backup, LambdaReturn, backup_name
-from lstd_agent.rows.factors import basis_of_range, total
+from lstd_agent.features.rows import dense
+from lstd_agent.specification import Others
 from lstd_agent.system.minimizer import LEAST_SHARE, Solved
 from lstd_agent.system.model import pooled_model
 from lstd_agent.system.solve import Subsets
@@ -42,8 +43,8 @@ from lstd_agent.system.solve import Subsets
 DECAYS, OPEN_TOLERANCE = (0.6, 0.9, 1.0), 0.05
 _N_GROUPS, _FEWEST_HELD_OUT, _MOST_COMPARED = 8, 8, 1000
 
-# Single steps of all timesteps are rejected if chance makes them differ as much this rarely, or if
-# their condition is larger.
+# Single steps of all timesteps are rejected if chance makes others differ as much this rarely, or
+# if their condition is larger.
 _LEAST_CHANCE, _WORST_CONDITION = 0.05, 1e3
 
 # Single steps must be better than the model by this many standard errors. A λ-return misses the
@@ -177,37 +178,24 @@ class Held:
         return list(np.stack((by_group(square), start), axis=2).swapaxes(0, 1))
 
 
-def single_steps_hold(subsets: Subsets, first: int) -> bool:
-    """Return whether one fit of single steps holds before and after ``first``.
+def single_steps_hold(subsets: Subsets) -> bool:
+    """Return whether others agree with a fit of single steps to all timesteps at the starts.
 
     Here the gain is that of all rows, too. If the fit is ill-conditioned, another gain changes it
-    much: then the answer is no. The scores of a trial are Σ f(s_t) δ_t, where δ_t is the error of a
-    step. Over all timesteps their sum is 0. Before ``first`` it differs from 0 by noise only if the
-    fit holds there, too (Chow's test). The noise of a trial includes its effect on the fit; the
-    test is Hotelling's.
+    much: then the answer is no.
     """
-    source, T = subsets.source, subsets.source.t_max
-    n, p = source.n_trials, source.p
-    if not source.constant or p > min(_MOST_COMPARED, n / 2):
+    source = subsets.source
+    if not source.constant or source.p > min(_MOST_COMPARED, source.n_trials / 2):
         return False
-    gain = subsets.gains("all")[0]
-    [solved] = Held(subsets, gain.value).whole(np.zeros(1, dtype=np.int64), "one_step")
+    gain, anchors = subsets.gains("all")[0], np.zeros(1, dtype=np.int64)
+    [solved] = Held(subsets, gain.value).whole(anchors, "one_step")
     if gain.share < LEAST_SHARE or solved.condition > _WORST_CONDITION:
         return False
-    values = source.values([solved.columns[:, 0]], np.zeros(1, dtype=np.int64))
-    off = source.surprises(values, gain.value)
-    is_early = np.arange(T + 2)[:, None] < first
-    scores = source.sums_of_trials(np.stack((off * is_early, off), axis=2))
-    halves = (0, first), (first, T + 1)
-    held = np.stack([total(subsets.segments[0].between(*half)).held for half in halves])
-    # No offset is known, but a gain, whose coefficients are durations.
-    equations = np.concatenate((held[..., p : 2 * p - 1], held[..., -1:]), axis=-1)
-    fitted = equations[0] @ np.linalg.pinv(equations.sum(axis=0), rcond=1e-10)
-    noise, _ = basis_of_range(scores[:, 0] - scores[:, 1] @ fitted.T, 1e-4)
-    k, share = noise.shape[1], min(1.0, float((noise.sum(axis=0) ** 2).sum()) / n)
-    from scipy.special import betainc  # takes long to import
-
-    return k == 0 or bool(betainc((n - k) / 2, k / 2, 1.0 - share) >= _LEAST_CHANCE)
+    weights, starts = solved.columns[:, 0], source.starts
+    others = Others(source, source.values([weights], anchors), gain.value, "one_step")
+    rows = source.coordinates.of(dense(source.features(starts)), source.constant)
+    chance = _LEAST_CHANCE / len(starts)
+    return not others.changes(rows, starts, rows @ weights, chance).any()
 
 
 def choose_backup(held: Held, anchors: IntArray) -> Choice:

@@ -74,16 +74,16 @@ class SparseRows:
         parts: list[Any] = []
         for start, stop in pairwise(edges):
             for label, group in enumerate(self.groups):
-                for layer in source.merged(start, stop, group):
-                    f, g = layer.features, layer.following
-                    weight, numbers = layer.weights, [layer.rewards, layer.durations]
-                    if layer.P is not None:
-                        pairs = sparse.coo_array(layer.P)
-                        weight = weight[pairs.row] * pairs.data * layer.goes_on[pairs.row]
-                        i, j, weight = (x[weight > 0.0] for x in (pairs.row, pairs.col, weight))
-                        f, g, numbers = f[i], g[j], [x[i] for x in numbers]
-                    labels = np.full(len(weight), label), np.full(len(weight), start)
-                    parts.append((f, g, weight, *numbers, *labels))
+                layer = source.merged(start, stop, group)
+                f, g = layer.features, layer.following
+                weight, numbers = layer.weights, [layer.rewards, layer.durations]
+                if layer.P is not None:
+                    pairs = sparse.coo_array(layer.P)
+                    weight = weight[pairs.row] * pairs.data * layer.goes_on[pairs.row]
+                    i, j, weight = (x[weight > 0.0] for x in (pairs.row, pairs.col, weight))
+                    f, g, numbers = f[i], g[j], [x[i] for x in numbers]
+                labels = np.full(len(weight), label), np.full(len(weight), start)
+                parts.append((f, g, weight, *numbers, *labels))
         f, g, *numbers = zip(*parts, strict=True)
         joined: list[Any] = [sparse.csr_array(sparse.vstack(each)) for each in (f, g)]
         self.steps = Steps(*joined, *(np.concatenate(each) for each in numbers))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -65,20 +64,20 @@ class Kept:
     def zero(self, anchor: int) -> Any:
         return self._zero
 
-    def merged(self, start: int, stop: int, group: Any = None) -> Iterator[Layer]:
+    def merged(self, start: int, stop: int, group: Any = None) -> Layer:
         trials = np.arange(self.m) if group is None else group
         place = (trials[:, None] * (self.t_max + 2) + np.arange(start, stop)).ravel()
         f, one = self.features[place], np.ones(len(place))
         goes_on = np.diff(f.indptr) > 0  # a terminal state has no features
         rewards = self.rewards[trials, start:stop].ravel()
-        yield Layer(f, one, rewards, one, goes_on, self.features[place + 1], None)
+        return Layer(f, one, rewards, one, goes_on, self.features[place + 1], None)
 
 
 class Counted(Kept):
     """The same trials of states, a row for each state."""
 
-    def merged(self, start: int, stop: int, group: Any = None) -> Iterator[Layer]:
-        (layer,) = super().merged(start, stop, group)
+    def merged(self, start: int, stop: int, group: Any = None) -> Layer:
+        layer = super().merged(start, stop, group)
         S = self.features.shape[1]
         state, following = layer.features.indices, layer.following.indices
         n, paid = np.bincount(state, minlength=S), np.bincount(state, layer.rewards, S)
@@ -86,7 +85,7 @@ class Counted(Kept):
         np.add.at(pairs, (state, following), 1.0)
         E, one = sparse.eye_array(S, format="csr"), np.ones(len(seen))
         P = sparse.csr_array(pairs[seen] / n[seen, None])
-        yield Layer(E[seen], n[seen] * one, paid[seen] / n[seen], one, one > 0.0, E, P)
+        return Layer(E[seen], n[seen] * one, paid[seen] / n[seen], one, one > 0.0, E, P)
 
 
 def one_hot(states: Any, S: int) -> sparse.csr_array:
@@ -226,10 +225,10 @@ def test_two_thousand_states_have_the_bias_of_their_chain(kind: str) -> None:
     E = sparse.eye_array(S, format="csr")
 
     class Pairs(Kept):
-        def merged(self, start: int, stop: int, group: Any = None) -> Iterator[Layer]:
+        def merged(self, start: int, stop: int, group: Any = None) -> Layer:
             of = states[group]
             one = np.ones(len(of))
-            yield Layer(E[of[:, 0]], one, r[of[:, 0]], one, one > 0.0, E[of[:, 1]], None)
+            return Layer(E[of[:, 0]], one, r[of[:, 0]], one, one > 0.0, E[of[:, 1]], None)
 
     source = Pairs(one_hot(states[:, :1], S), np.zeros((2 * S, 1)), zero=np.eye(S)[0])
     rows = rows_of(source, [0])
