@@ -52,8 +52,8 @@ class Diagnostics:
     start_value, start_error, start_rewards : float
         Mean value of the start, its standard error (NaN if not known), mean return above the gain.
     is_counted, bent : bool, float
-        Whether states are counted; by how much the features change values of starts, of counted
-        states from their model, of vectors beside one more feature; 0 if it may be noise.
+        Whether states are counted; by how much values of starts change in other fits, which need
+        less of the features, at most; 0 if it may be noise or does not matter.
     misfits, start_agrees, prefers_returns : list of Misfit, bool
         Groups of starts whose values contradict returns, most significant first; whether there are
         none; and whether returns give the better difference of starts.
@@ -322,10 +322,11 @@ class Diagnostics:
             )
         if self.bent:
             by = "the model of counted states, which needs none"
-            by = by if self.is_counted else "more features, or by longer targets (LambdaReturn)"
+            by = by if self.is_counted else "more features or longer targets (LambdaReturn)"
             found.append(
-                f"the features do not suffice: values of starts change by up to {self.bent:.3g} by "
-                f"{by} (the start changes the total reward by {tail.unit:.3g}): use {_DISTINGUISH}"
+                f"the features do not suffice: values of starts change by up to {self.bent:.3g} "
+                f"with {by} (the start changes the total reward by {tail.unit:.3g}): use "
+                f"{_DISTINGUISH}"
             )
         return found
 

@@ -331,7 +331,7 @@ class Fit:
             rows = source.coordinates.of(dense(features), source.constant)
             values = self.system.values(features, neighborhood)
             return self.others.changes(rows, states, values, chance, contrasts)
-        if not source.are_places or self.n_batches < 2:
+        if self.fitted.choice.backup != "model" or self.n_batches < 2:
             return np.zeros(1)
         jackknife, main = self.jackknife, self.system.references.main
 

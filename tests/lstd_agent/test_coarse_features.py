@@ -25,9 +25,7 @@ def fitted(features: Any, n_trials: int = 300, **options: Any) -> SeminormLSTDAg
     return agent.collect(env, POLICY, n_trials=n_trials, t_max=300, seed=0).fit()
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"n_anchors": 1}, {"backup": "model"}, {"backup": "one_step"}]
-)
+@pytest.mark.parametrize("options", [{}, {"n_anchors": 1}, {"backup": "model"}])
 @pytest.mark.parametrize("n_trials", [300, 3000])
 def test_values_by_coarse_features_are_warned_of_and_as_uncertain_as_they_are_wrong(
     n_trials: int, options: dict[str, Any]

@@ -174,7 +174,6 @@ def test_a_pipeline_of_transformers_is_no_table(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*mean value of the start:lstd_agent.errors.FitWarning")
-@pytest.mark.filterwarnings("ignore:the features do not suffice:lstd_agent.errors.FitWarning")
 def test_functions_must_be_given_again_and_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / "agent.npz"
     discrete(distance=lambda p, q: np.abs(p - q).sum()).save(path)

@@ -155,7 +155,7 @@ def test_values_that_are_no_linear_function_of_the_features_are_warned_of() -> N
     x, rewards = squares(0, 60, lambda x: -(x**2))
     agent = SeminormLSTDAgent(Polynomial(1), n_anchors=1, backup="one_step")
     agent.add_trials(x, rewards)
-    with pytest.warns(FitWarning, match="the features do not suffice: .* by more features"):
+    with pytest.warns(FitWarning, match="the features do not suffice: .* with more features"):
         agent.fit()
     found = agent.compare([5.0], [0.0])
     assert abs(found.difference + 25.0 / 0.36) < 3.0 * found.standard_error
