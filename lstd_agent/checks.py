@@ -363,7 +363,7 @@ def check_starts(
         u0 = np.where(ok, u - rate * u[ok].sum(), 0.0)
         kept = [(i, group[ok[group]]) for i, group in enumerate(groups)]
         kept = [(i, group) for i, group in kept if len(group) > 1]
-        if worst := _between(u0, kept[1:], unit, level):
+        if worst := _between(u0, kept[1:], least, level):
             between = misfit(*worst)
         errors = _errors_of_groups(u0, rate, [group for _, group in kept])
         for (i, group), error in zip(kept, errors, strict=True):
@@ -394,12 +394,12 @@ def check_starts(
 
 
 def _between(
-    u: FloatArray, groups: Sequence[tuple[int, IntArray]], unit: float, level: float
+    u: FloatArray, groups: Sequence[tuple[int, IntArray]], least: float, level: float
 ) -> tuple[int, float, float] | None:
     """If groups differ significantly, return the most deviating one, its mean u and error.
 
     The F test of Brown and Forsythe allows groups different variances, and detects differences that
-    small groups do not show alone. Groups that contain smaller groups are left out.
+    small groups do not show alone. Groups that contain smaller ones are left out.
     """
     from scipy.special import fdtrc  # takes long to import
 
@@ -421,7 +421,7 @@ def _between(
     upper = expected**2 / max(float(spreads), _TINY)
     lower = expected**2 / max(float((parts**2 / (n - 1)).sum()), _TINY)
     spread = np.sqrt(max(0.0, float(n @ means**2) - expected) / len(x))
-    if fdtrc(upper, lower, F) >= level or spread <= MISFIT * unit or few_events(rest):
+    if fdtrc(upper, lower, F) >= level or spread <= least or few_events(rest):
         return None
     j = int(np.argmax(n * means**2))
     return int(names[j]), float(means[j]), float(np.sqrt(variance[j] / n[j]))

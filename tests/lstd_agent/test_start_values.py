@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 from lstd_agent import OneHot, Polynomial, RadialBasis, SeminormLSTDAgent
 from lstd_agent.errors import FitWarning
@@ -203,3 +204,12 @@ def test_returns_near_an_unseen_start_at_the_edge_are_not_those_of_its_inner_nei
         low, high = agent.compare([3.0], [0.0], by="returns").interval(0.95)
         held += low <= values[0] - values[1] <= high
     assert held >= 34
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_constant_rewards_leave_rounding_which_is_no_misfit(seed: int) -> None:
+    states = np.random.default_rng(seed).integers(4, size=(300, 22))
+    agent = SeminormLSTDAgent(OneHot())
+    agent.add_trials(states, np.ones((300, 21)), observation_space=spaces.Discrete(4)).fit()
+    assert agent.diagnostics().warnings == []
+    assert agent.gain_ == pytest.approx(1.0)
