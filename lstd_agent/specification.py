@@ -30,7 +30,7 @@ from lstd_agent.arrays import FloatArray
 from lstd_agent.standard_errors import quantile_of_t
 
 # How much longer targets are; the share of a feature that others must leave out; rounding, as a
-# share of values; the largest number of components of observations that are looked at.
+# share of values; most components of observations that are looked at; the largest value.
 _LONGER, _NEW, _ROUNDING, MOST_COLUMNS, _MOST = 10.0, 1e-3, 1e-9, 20, 1e50
 
 
@@ -41,7 +41,7 @@ class Others:
     """
 
     def __init__(self, source: Any, values: FloatArray, gain: float, backup: Any) -> None:
-        seen = source.trials.observations[:, :-1][source.own]
+        seen = source.trials.observations[:, :-1][source.own].astype(np.float64)
         self._every = slice(None, None, -(-seen.shape[1] // MOST_COLUMNS))
         self._mean, self._scale = (x(seen[:, self._every], axis=0) for x in (np.mean, np.std))
         decay = getattr(backup, "decay", 0.0)  # any will do: a near one finds less noise
@@ -70,7 +70,7 @@ class Others:
         """Return rows (..., p) with more features, of observations (..., k) and values (...)."""
         x = observations[..., self._every] - self._mean
         x = x / np.where(self._scale > 1e-9 * np.abs(self._mean), self._scale, np.inf)
-        v = np.clip(values[..., None], -_MOST, _MOST)  # undetermined ones may be huge
+        v = np.clip(values[..., None], -_MOST, _MOST)  # open ones may be huge
         return np.concatenate((rows, x, x**2, v**2), axis=-1)
 
     def _sums(
