@@ -134,7 +134,8 @@ class Diagnostics:
         every = [np.full(N, 1.0 / N)]
         later = checks.late_surprises(delta[:, T // 2 :]) if source.constant else late
         self.gain_conflict = max(shown.conflict(u, every, least) for u in (late, later)) / time
-        gap = fit.changes(first, np.zeros(N, dtype=np.int64), np.stack(every))[0]
+        at_start = np.zeros(N, dtype=np.int64)
+        gap = fit.changes(encoding.rows(first), first, at_start, np.stack(every))[0]
         self.start_conflict = max(shown.conflict(early, every, least), float(gap))
         u, taken = np.nansum(delta, axis=1), np.isfinite(delta).sum(axis=1)
         whole = u - taken * u.sum() / max(int(taken.sum()), 1)
@@ -171,7 +172,7 @@ class Diagnostics:
         self.start_determined = fit.states_determined(starts, neighborhood)
         end = v[np.arange(N), np.minimum(lengths, T)]  # may be as undetermined as the start's value
         self.is_counted, sure = source.are_places, checks.LEVEL / len(starts)
-        bent = float(fit.changes(starts, neighborhood, chance=sure).max())
+        bent = float(fit.changes(encoding.rows(starts), starts, neighborhood, None, sure).max())
         least = (checks.MISFIT if self.is_counted else _BENT) * tail.unit
         self.bent = bent * (bent > max(least, rounding))
         how = self.start_determined, first, u - end, tail.unit

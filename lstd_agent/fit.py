@@ -213,7 +213,7 @@ class Fit:
 
         unseen = np.linalg.norm(share * self._unseen_outcomes(features, states, k))
         error = float(np.hypot(self.jackknife.errors(difference)[0], unseen))
-        error = max(error, float(self.changes(states, k, share[None])[0]))
+        error = max(error, float(self.changes(features, states, k, share[None])[0]))
         if not k.any():  # trials start in the first neighborhood
             error = max(error, checked.conflict(of_a, of_b))
         value = float(difference(self.system)[0])
@@ -302,7 +302,7 @@ class Fit:
         features = self.encoding.rows(states)
         errors = self.jackknife.errors(lambda system: system.values(features, neighborhood))
         errors = np.hypot(errors, self._unseen_outcomes(features, states, neighborhood))
-        return np.maximum(errors, self.changes(states, neighborhood))
+        return np.maximum(errors, self.changes(features, states, neighborhood))
 
     @cached_property
     def others(self) -> Others | None:
@@ -315,18 +315,19 @@ class Fit:
 
     def changes(
         self,
+        features: Rows,
         states: States,
         neighborhood: IntArray,
         contrasts: FloatArray | None = None,
         chance: float = _CHANCE,
     ) -> FloatArray:
-        """Return what another estimator changes of values (m,), if the features are to blame.
+        """Return what another estimator changes of values (m,), if their features are to blame.
 
         It is the pooled model, which needs no features, or one of `Others`. If the features
         suffice, only noise makes a difference. It is 0 unless ``chance`` hardly makes one as large.
         With ``contrasts`` (k, m) the answer is about so many sums of values.
         """
-        features, source = self.encoding.rows(states), self.source
+        source = self.source
         if self.others is not None:
             rows = source.coordinates.of(dense(features), source.constant)
             values = self.system.values(features, neighborhood)

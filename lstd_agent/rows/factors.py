@@ -33,8 +33,7 @@ import numpy as np
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray, svd
 
-# Smaller eigenvalues of products, relative to the largest, are rounding; number of rows that are
-# taken together.
+# Smaller eigenvalues of products, relative to the largest, are rounding.
 _ROUNDING = 1e-14
 
 # An observation was not seen if it has fewer samples (10 less rounding), or if a larger part of its
